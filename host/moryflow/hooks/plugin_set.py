@@ -28,10 +28,11 @@ _numbers = itertools.count(1)
 class LoadRecord(NamedTuple):
     """The result of loading one plugin that was found. Every surface shows it.
 
-    :param error: why the plugin failed; for a loaded plugin, the items that could not be taken.
+    :param error: why the plugin failed; for a loaded plugin, the items that could not be taken, or only with a remark.
     :param reason: why the plugin was skipped.
-    :param notes: for a loaded plugin, each item that could not be taken, with its file.
+    :param notes: for a loaded plugin, a text on each such item, with its file.
     :param failed_hooks: for a loaded plugin, the contribute hooks that raised, took too long or returned an invalid value.
+    :param refused: for a loaded plugin, how many contributed items could not be taken.
     :param kept: the plugin's files cannot be used as they are now, so the previous version stays in use.
     """
 
@@ -56,6 +57,7 @@ class LoadRecord(NamedTuple):
     notes: tuple[str, ...] = ()
     failed_hooks: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    refused: int = 0
 
     @property
     def place(self) -> str:

@@ -143,6 +143,7 @@ class ContributionCollector:
     remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
     failed_hooks: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     offered: Counter[str] = field(default_factory=Counter[str])
+    refused: Counter[str] = field(default_factory=Counter[str])
     tools: dict[str, RegisteredTool] = field(default_factory=dict[str, RegisteredTool])
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
     agent_owners: dict[str, str] = field(default_factory=dict[str, str])
@@ -168,6 +169,7 @@ class ContributionCollector:
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
         right = [item for item in outcome.value or () if not issubclass(type(item), Diagnostic)]
         for item in (*self._previous_items(implementation, right, wrong), *right):  # another file must not take a kept name
+            names = len(self.owners)
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except BaseException as error:  # a plugin's item may raise anything when it is read
@@ -176,6 +178,7 @@ class ContributionCollector:
                 file, line = place_of(item) or implementation.place
                 step = next_step(item, implementation)
                 notes.append((f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line))
+                self.refused[implementation.plugin] += len(self.owners) == names  # else it was taken, with a remark
 
     def _previous_items(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
         """Yield, for each file that has an error now and gives nothing, its items of the previous generation."""
@@ -240,11 +243,13 @@ class ContributionCollector:
         if not notes:
             return record
         texts = tuple(dict.fromkeys(text for text, _, _ in notes))  # the same error of a thousand items is reported once
+        hooks = tuple(sorted(self.failed_hooks.get(record.name, ())))
+        record = record._replace(notes=texts, failed_hooks=hooks, refused=self.refused[record.name])
+        if record.kept:  # its error and place are those of the version that cannot be used
+            return record
         text = "; ".join(texts)
         error = f"{record.error}; {text}" if record.error else text
-        hooks = tuple(sorted(self.failed_hooks.get(record.name, ())))
-        place = {"file": notes[0][1], "line": notes[0][2], "notes": texts}
-        return record._replace(stage=record.stage or "contribute", error=error, failed_hooks=hooks, **place)
+        return record._replace(stage=record.stage or "contribute", error=error, file=notes[0][1], line=notes[0][2])
 
     # ---------------------------------------------------------------- take one item; return what is wrong with it, if anything
 

@@ -176,7 +176,7 @@ def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: P
     if old is None or old.status != "loaded":
         return "loaded"
     if new.error and new.error != old.error:
-        return f"has a problem: {place}{new.error}"
+        return f"has a problem: {place}{new.error.removeprefix(place)}"
     if old.kept:
         return "fixed"
     if old.version != new.version:

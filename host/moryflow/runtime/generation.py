@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
@@ -81,11 +82,11 @@ class GenerationBuilder:
         if wait is None:
             wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait
         policy = await self._policy(found, settings, config, wait) if self.probe else None
-        start_plugins = partial(self._start_plugins, found, settings, config, policy, previous)
-        plugin_set = await start_plugins()
-        worse = worse_than(previous, plugin_set)
-        if worse:
-            better = await start_plugins(worse)
+        start_plugins = partial(self._start_plugins, found, settings, config, policy)
+        plugin_set, held_back = await start_plugins(previous), dict[str, LoadFailure]()
+        while previous and (worse := worse_than(previous, plugin_set, held_back)):
+            held_back |= worse
+            better = await start_plugins(with_previous(plugin_set, previous, worse), held_back)
             await dispose(plugin_set)
             plugin_set = better
         remember(plugin_set)
@@ -157,20 +158,30 @@ class GenerationBuilder:
         return await start(plugin_set, context.of, reserved=RESERVED, previous=previous)
 
 
-def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFailure]:
-    """Return the plugins whose new code was imported but failed to start or contribute, although their old code worked."""
-    before = {record.name: record for record in previous.records} if previous else {}
+def worse_than(previous: PluginSet, now: PluginSet, tried: Container[str]) -> dict[str, LoadFailure]:
+    """Return the plugins, except those in `tried`, whose new code was imported but fails to start, or contributes less because
+    of an error. A mere remark on what it contributes does not count."""
+    before = {record.name: record for record in previous.records}
     found: dict[str, LoadFailure] = {}
     for record in now.records:
         known = before.get(record.name)
-        if known is None or known.status != "loaded" or record.tier == "builtin" or record.kept:
+        if known is None or known.status != "loaded" or record.tier == "builtin" or record.kept or record.name in tried:
             continue
-        if known.error and not known.kept:
-            continue
-        if record.stage in ("start", "contribute") and record.error and record.hash != known.hash:
+        fails = record.status == "failed" and record.stage == "start"
+        less = record.refused > known.refused or not {*record.failed_hooks} <= {*known.failed_hooks}
+        if (fails or less) and record.hash != known.hash:
             stage: Any = record.stage
-            found[record.name] = LoadFailure(stage, record.error, file=record.file, line=record.line, hint=record.hint)
+            error = "; ".join(note.partition("; next: ")[0] for note in record.notes) or record.error
+            found[record.name] = LoadFailure(stage, error, file=record.file, line=record.line, hint=record.hint)
     return found
+
+
+def with_previous(now: PluginSet, previous: PluginSet, names: Container[str]) -> PluginSet:
+    """Return `now` with the plugins in `names` as in `previous`: a set built from it starts no plugin a second time."""
+    plugins = {**now.plugins, **{name: plugin for name, plugin in previous.plugins.items() if name in names}}
+    records = (record for record in now.records if record.name not in names)
+    old = (record for record in previous.records if record.name in names)
+    return replace(now, plugins=MappingProxyType(plugins), records=(*records, *old))
 
 
 def promising_first(items: Sequence[Candidate | Path], home: Path) -> list[Candidate | Path]:

@@ -130,6 +130,65 @@ async def test_a_plugin_that_begins_broken_is_named_and_comes_once_it_is_mended(
         assert await home.says() == "two"
 
 
+UNDESCRIBED = GOOD.replace('    "Say it."\n', "")
+GATE = "@hookimpl\ndef tool_gate(call): ...\n"
+
+
+@pytest.mark.parametrize("mistake", ["raise at the start", "raise in a hook", "syntax"])
+async def test_a_version_with_a_remark_is_kept_like_any_other(home, mistake):
+    """It works, whatever is said of it; the place is that of the mistake, not of the remark (S0-i, invariant 4)."""
+    source, stage, line, error = MISTAKES[mistake]
+    home.write("plugins/mine.py", UNDESCRIBED.format(word="one") + GATE)
+    async with home.open() as host:
+        assert "has no description" in home.record().error
+        home.write("plugins/mine.py", source)
+        [said] = (await home.report()).lines()
+        assert said.startswith("kept the previous version: ") and error in said and "description" not in said
+        record = home.record()
+        assert (record.kept, record.gate, record.stage, record.line) == (True, True, stage, line)
+        assert await home.says() == "one" and not host.plugin_set.missing_gates
+
+
+async def test_a_new_version_with_a_remark_is_taken(home):
+    """As at a start. A version that loses a tool is not, and the next command is said once (S0-i)."""
+    file = home.write("plugins/mine.py", GOOD.format(word="one"))
+    async with home.open():
+        home.write("plugins/mine.py", UNDESCRIBED.format(word="two"))
+        line = (await home.report()).lines()[0]
+        assert "plugin mine: has a problem: " in line and "has no description" in line and line.count(str(file)) == 1
+        assert await home.says() == "two" and not home.record().kept
+        home.write("plugins/mine.py", UNDESCRIBED.format(word="three").replace("[hello]", "[hello, 5]"))
+        [line] = (await home.report()).lines()
+        assert "5 is not a tool" in line and line.count("moryflow plugin check mine") == 1
+        assert await home.says() == "two"
+
+
+async def test_a_plugin_that_is_saved_with_a_broken_one_starts_once(home):
+    """Its start may take a port or a lock that a second one would not get (SDK, ``plugin_start``)."""
+    log = home.path / "log"
+    start = f"{HOOK}def plugin_start():\n    open({str(log)!r}, 'a').write({{word!r}})\n"
+    for name in ("good", "bad"):
+        home.write(f"plugins/{name}.py", start.format(word=name))
+    async with home.open() as host:
+        log.write_text("")
+        home.write("plugins/good.py", start.format(word="good2"))
+        home.write("plugins/bad.py", start.format(word="bad2") + "    1 / 0\n")
+        await host.refresh()
+        assert home.record("bad").kept and not home.record("good").kept
+        assert log.read_text().count("good2") == 1
+
+
+async def test_what_is_kept_may_make_another_new_version_worse(home):
+    """Two plugins change names at once and one of them is broken: both keep their previous version (S0-i)."""
+    home.tool("a1", name="foo", plugin="a")
+    home.tool("b1", name="baz", plugin="b")
+    async with home.open():
+        home.tool("b2", name="foo", plugin="b")
+        home.write("plugins/a.py", f"{HOOK}def plugin_start():\n    1 / 0\n")
+        await home.until(lambda: home.record("a").kept and home.record("b").kept)
+        assert (await home.says("foo"), await home.says("baz")) == ("a1", "b1")
+
+
 async def test_one_mistake_after_another_keeps_the_last_good_version(home):
     """Whatever stage they are of: what was kept is the version before still (S0-i, D41)."""
     home.write("plugins/mine.py", GOOD.format(word="one"))
