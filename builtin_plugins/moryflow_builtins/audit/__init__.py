@@ -231,20 +231,16 @@ def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
 def _records(file: Path, wanted: Wanted) -> Iterator[tuple[str, str, dict[str, Any]]]:
     since = _iso(wanted.since) if wanted.since else ""
     enough = _iso(wanted.since - SLACK) if wanted.since else ""
-    for line in _readable_lines(file, DENIED if wanted.denied else ()):
-        record = parse(line)
-        if record is None:
-            continue
-        stamp = str(record.get("timestamp", ""))
-        if stamp < enough:
-            return
-        if stamp >= since:
-            yield stamp, str(record.get("eventId", "")), record
-
-
-def _readable_lines(file: Path, needles: tuple[bytes, ...]) -> Iterator[bytes]:
     try:
-        yield from lines_backwards(file, needles)
+        for line in lines_backwards(file, DENIED if wanted.denied else ()):
+            record = parse(line)
+            if record is None:
+                continue
+            stamp = str(record.get("timestamp", ""))
+            if stamp < enough:
+                return
+            if stamp >= since:
+                yield stamp, str(record.get("eventId", "")), record
     except OSError as error:
         log.warning("%s cannot be read: %s", file, error.strerror)
 

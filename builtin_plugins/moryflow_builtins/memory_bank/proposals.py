@@ -174,18 +174,12 @@ def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
     place = next((index for index, prompt in enumerate(typed) if prompt.node == proposal.asked_after), None)
     if place is None:
         return ""  # the proposal was made on another branch of the conversation
-    after = typed[place + 1 :]
-    said = [_answer_from_reply(parse_reply(prompt.text), proposal, newest) for prompt in after]
+    ours = ("", proposal.id) if newest else (proposal.id,)
+    replies = [parse_reply(prompt.text) for prompt in typed[place + 1 :]]
+    said = [reply.answer if reply.proposal in ours else "" for reply in replies]
     if "no" in said:
         return "declined"
     return "confirmed" if said and said[-1] == "write" else ""
-
-
-def _answer_from_reply(said: Said, proposal: Proposal, newest: bool) -> str:
-    """Return the answer if it is about this proposal; an answer without an id is about the newest."""
-    if said.proposal:
-        return said.answer if said.proposal == proposal.id else ""
-    return said.answer if newest else ""
 
 
 def newest_of(proposals: Mapping[str, Proposal], typed: Sequence[Prompt]) -> frozenset[str]:

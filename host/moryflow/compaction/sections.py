@@ -104,7 +104,9 @@ def _add_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str
     about = _about(arguments)
     stored = payload.get("path") or payload.get("output_id")
     if stored:
-        head = known.heads.get(payload.get("output_id") or "") or _first_output_lines(payload.get("output", ""))
+        lines = payload.get("output", "").splitlines()[:40]
+        shown = "\n".join(line for line in lines if not line.startswith(_MARKS))  # not what says that text was left out
+        head = known.heads.get(payload.get("output_id") or "") or first_lines(shown)
         facts.artifacts[str(stored)] = f"{tool} {about}: {head}"
     if status == "denied":
         facts.denied[f"{tool} {about}".strip()] = _line(payload.get("output", ""))
@@ -115,11 +117,6 @@ def _add_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str
         place.update(dict.fromkeys(paths_in(arguments), str(tool)))
         if tool.startswith(_SPAWNERS):
             facts.agents[about or tool] = _line(payload.get("output", ""), 400)
-
-
-def _first_output_lines(output: str) -> str:
-    """Return the first lines of an output, skipping the marks that say what was left out of it."""
-    return first_lines("\n".join(line for line in output.splitlines()[:40] if not line.startswith(_MARKS)))
 
 
 def first_lines(text: str) -> str:
