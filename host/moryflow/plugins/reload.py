@@ -268,8 +268,9 @@ class Reloader:
         files = [file.absolute() for file in config.files]
         self._outside_settings = [*files, *linked_settings(home, config.path)]
         for path in self._outside:
-            folder, deep = (path, True) if path.is_dir() else (path.parent, False)
-            folders[folder] = folders.get(folder, False) or deep
+            folders.setdefault(path.parent, False)  # reports when another folder takes the place of this one, too
+            if path.is_dir():
+                folders[path] = True
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
         self._plugin_paths = {}
         for (plugin, path), callback in list(self._host.watch_registry.watches.items()):

@@ -305,6 +305,22 @@ async def test_a_row_of_saves_without_end_holds_up_no_call(home):
         assert await home.says() == "last"
 
 
+async def test_a_folder_that_takes_the_place_of_one_under_development_is_watched(home):
+    """A checkout or a build replaces the folder, not its files: the new code is taken, and later saves too (S0-i)."""
+    package = home.path.parent / "mine"
+    main, other = package / "__init__.py", package.with_name("other")
+    package.mkdir(mode=0o700)
+    main.write_text(TOOL.format(name="hello", parameters="", text="one"))
+    async with home.open(development=[package]) as host:
+        other.mkdir(mode=0o700)
+        (other / "__init__.py").write_text(main.read_text().replace("one", "two"))
+        package.rename(package.with_name("old"))
+        other.rename(package)
+        for word, after in (("two", "three"), ("three", "four"), ("four", "five")):
+            await home.until(lambda word=word: host.tools["hello"].tool.function() == word, seconds=20)
+            main.write_text(main.read_text().replace(word, after))
+
+
 def test_what_others_have_written_is_not_looked_through(tmp_path):
     """Before each turn the files of a project are looked at, but not its packages and virtual environments."""
     for name in ("mine.py", "inner/pyvenv.cfg", "inner/lib/theirs.py", "node_modules/one/package.json", "below/also.py"):
