@@ -319,6 +319,8 @@ async def test_a_folder_that_takes_the_place_of_one_under_development_is_watched
         for word, after in (("two", "three"), ("three", "four"), ("four", "five")):
             await home.until(lambda word=word: host.tools["hello"].tool.function() == word, seconds=20)
             main.write_text(main.read_text().replace(word, after))
+        await home.until(lambda: host.tools["hello"].tool.function() == "five", seconds=20)
+        assert host.tools["hello"].tool.function() == "five"
 
 
 def test_what_others_have_written_is_not_looked_through(tmp_path):
