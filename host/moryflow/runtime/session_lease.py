@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Event, Rule, thaw
+from moryflow_sdk import ConfigError, Event, Rule, thaw
 from moryflow_sdk.support.own_files import Doubt, doubt_about
 from moryflow_sdk.support.processes import end_marked
 
@@ -21,6 +21,7 @@ from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.turn_context import Journal, SessionHandle, TurnContext
 from moryflow.store import DATABASE, CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished
 
+from .selection import agent_of
 from .subagents import TOOL
 from .turn_task import ends_with_calls
 
@@ -257,7 +258,9 @@ def read_only_scope(host: SessionHost, row: SessionRow, mode: str | None) -> Tur
     """Return the context of a turn in the session `row` that reads and never writes."""
     rights = SessionPermissions(mode or row.mode, [Rule(**grant) for grant in row.grants])
     live = SessionHandle(hold=ReadOnlyHold(row), permissions=rights)  # type: ignore[arg-type]
-    agent = host.agents.get(row.agent) or host.agent(None)
+    agent = host.agent(None)
+    with suppress(ConfigError):  # a sub-agent that cannot continue can still be looked at, and deleted
+        agent = agent_of(row, host.agents, agent) if row.agent else agent
     return TurnContext(
         around=host.surroundings,
         live=live,

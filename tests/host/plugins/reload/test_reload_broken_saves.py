@@ -286,6 +286,20 @@ async def test_an_agent_that_is_lost_at_a_restart_asks_before_every_call(home, l
         assert [rule.problem for rule in resumed.agent.rules] == [""]
 
 
+async def test_a_session_whose_agent_is_lost_is_explained_as_it_acts(home):
+    """``permission explain --session`` must not say *allow* where the session asks (D41)."""
+    agent = home.write("agents/w.md", '---\n{"id": "w"}\n---\nYou write.\n')
+    home.write("config.jsonc", '{"agents": {"runtime": {"agent": {"id": "w"}}}}')
+    async with home.open() as host:
+        session = (await host.new_session(home.vault, model="script:x")).id
+    agent.unlink()
+    home.write("config.jsonc", "{}")
+    async with home.open() as host:
+        acts = (await host.resume(home.vault, session)).agent
+        async with host.read_only(home.vault, session=session) as scope:
+            assert scope.agent == acts and acts.rules[0].problem
+
+
 async def test_a_session_follows_an_agent_that_was_away(home):
     """Its file is removed and written anew, as some editors and a checkout do: its rules count again (S0-i, D41)."""
     text = '---\n{{"id": "w", "permission": {}}}\n---\nYou write.\n'
