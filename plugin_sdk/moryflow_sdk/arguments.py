@@ -56,6 +56,10 @@ def type_hints(function: Callable[..., Any], late: Mapping[str, Any], *, include
     :raises NameError: a hint uses another name that is not defined.
     """
     names = dict(late)
+    while isinstance(function, partial):
+        function = function.func
+    if not (isinstance(function, type) or inspect.isroutine(inspect.unwrap(function))):  # an object with __call__
+        function = type(function).__call__
     if sys.version_info < (3, 14):
         return typing.get_type_hints(function, localns=names, include_extras=include_extras)
     hints = typing.get_type_hints(function, localns=names, include_extras=include_extras, format=Format.FORWARDREF)

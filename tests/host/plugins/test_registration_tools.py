@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -334,6 +335,19 @@ def test_parameters_that_make_no_schema_are_told(source: str, said: str):
     exec(source, names)
     with pytest.raises(Refused, match=f"^no schema can be made of the type hints of 'odd': TypeError: {re.escape(said)}$"):
         usable(Tool(name="odd", description="d", function=names["odd"]), "user")
+
+
+class _Repeat:
+    def __call__(self, text: str, times: int = 2) -> str:
+        return text * times
+
+
+@pytest.mark.parametrize("body", [_Repeat(), partial(_Repeat.__call__, _Repeat()), partial(_Repeat(), times=2)])
+def test_what_has_no_name_of_its_own_is_a_tool_with_a_name(body: Any):
+    """``@tool`` refuses a partial and a callable object without a name; with the name that it asks for, they work (S2.15)."""
+    made = tool(name="repeat", description="d")(body)
+    usable(made, "user")
+    assert made.function(**made.arguments.bind(b'{"text":"a","times":3}')) == "aaa"
 
 
 @pytest.mark.parametrize("name", ["_a", "__a", "model_config"])
