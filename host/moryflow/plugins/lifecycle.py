@@ -166,19 +166,47 @@ class ContributionCollector:
             self.failed_hooks.setdefault(implementation.plugin, set()).add(implementation.hook)
             return
         wrong = [item for item in outcome.value or () if issubclass(type(item), Diagnostic)]  # isinstance asks the item too
-        notes += [(str(item), item.file, item.line or 0) for item in wrong]
         right = [item for item in outcome.value or () if not issubclass(type(item), Diagnostic)]
+        if self.previous is not None and implementation.tier == "builtin":  # of another plugin, the whole version is kept
+            judged = [(item, self._refusal(implementation, item)) for item in right]
+            right = [item for item, error in judged if error is None]
+            wrong += [error for _, error in judged if error is not None]
+        notes += [(str(item), item.file, item.line or 0) for item in wrong]
         for item in (*self._previous_items(implementation, right, wrong), *right):  # another file must not take a kept name
             names = len(self.owners)
-            try:
-                problem = getattr(self, f"_{implementation.hook}")(implementation, item)
-            except BaseException as error:  # a plugin's item may raise anything when it is read
-                problem, _, _ = describe_raised(error, "")
-            if problem:
+            if problem := self._problem(implementation, item):
                 file, line = place_of(item) or implementation.place
                 step = next_step(item, implementation)
                 notes.append((f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line))
                 self.refused[implementation.plugin] += len(self.owners) == names  # else it was taken, with a remark
+
+    def _problem(self, implementation: Implementation, item: Any) -> str:
+        """Take one item; return what is wrong with it, if anything."""
+        try:
+            return getattr(self, f"_{implementation.hook}")(implementation, item)
+        except BaseException as error:  # a plugin's item may raise anything when it is read
+            return describe_raised(error, "")[0]
+
+    def _refusal(self, implementation: Implementation, item: Any) -> Diagnostic | None:
+        """Return an error for an item that was made from a file and cannot be used, whatever the plugin's other items are."""
+        if not (source := source_of(item)):
+            return None
+        trial = replace(
+            self,
+            owners=dict(self.owners),
+            offered=Counter[str](),
+            tools={},
+            agents={},
+            agent_owners={},
+            commands={},
+            command_owners={},
+        )
+        problem = trial._problem(implementation, item)
+        if not problem or trial.tools or trial.agents or trial.commands:
+            return None
+        file, line = place_of(item) or (source, 0)
+        at_line = line if file == source and line else None
+        return Diagnostic(file=source, line=at_line, message=problem, next_step=next_step(item, implementation))
 
     def _previous_items(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
         """Yield, for each file that has an error now and gives nothing, its items of the previous generation."""
@@ -187,8 +215,9 @@ class ContributionCollector:
         given = {source_of(item) for item in right}
         for file, text in {item.file: item.sentence for item in wrong if item.file not in given}.items():
             for known in items_from(self.previous, implementation.hook, implementation.plugin, file):
-                self.kept[file] = text
-                yield known
+                if self._refusal(implementation, known) is None:  # else another plugin has its name by now
+                    self.kept[file] = text
+                    yield known
 
     def look_at_agents(self) -> None:
         """Note the tools that the user's agents name and no plugin has; only if all plugins are loaded or disabled."""

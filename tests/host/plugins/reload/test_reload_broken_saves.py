@@ -222,6 +222,58 @@ async def test_what_is_kept_is_told_with_the_next_command(home, file, good, bad,
         assert f"file {path}: fixed" in (await home.report()).lines()[0]
 
 
+@pytest.mark.parametrize(
+    ("file", "good", "bad", "names"),
+    [
+        (
+            "tools/w.py",
+            "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n",
+            ("w", "ls"),
+            "taken by the builtin plugin files",
+        ),
+        (
+            "tools/w.sh",
+            '#!/bin/sh\n# /// moryflow\n# name = "w"\n# description = "W."\n# ///\n',
+            ('"w"', '"a b"'),
+            "not a tool name",
+        ),
+        (
+            "tools/w.sh",
+            '#!/bin/sh\n# /// moryflow\n# name = "w"\n# description = "W."\n# parameters.properties.n.type = "string"\n# ///\n',
+            ("string", "strong"),
+            "properties.n.type must be one of",
+        ),
+        ("agents/w.md", '---\n{"id": "w"}\n---\nx\n', ('"w"', '"build"'), "the id 'build' is the host's own"),
+    ],
+)
+async def test_a_file_whose_new_items_are_refused_keeps_those_before(home, file, good, bad, names):
+    """A file that parses may still hold nothing that can be used: the previous version stays as for any other error (D41)."""
+    home.write("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}')
+    path = home.write(file, good)
+    path.chmod(0o700)
+    async with home.open() as host:
+        path.write_text(good.replace(*bad), encoding="utf-8")
+        report = await home.report()
+        assert "w" in {**host.tools, **host.agents} and report.changed == ()
+        assert f"kept the previous version: {path}:" in report.lines()[-1] and names in report.lines()[-1]
+        assert len(report.lines()) == 1
+        path.write_text(good, encoding="utf-8")
+        assert f"file {path}: fixed" in (await home.report()).lines()[0]
+
+
+async def test_what_another_plugin_has_taken_over_is_not_said_to_be_kept(home):
+    """A report names a version as kept only if it is in use (D41)."""
+    settings = '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}, "disabledPlugins": [%s]}'
+    home.write("config.jsonc", settings % '"files"')
+    path = home.write("tools/w.py", "def ls() -> str:\n    'W.'\n    return ''\ntools = [ls]\n")
+    async with home.open() as host:
+        assert host.tools["ls"].plugin == "external_tools"
+        home.write("config.jsonc", settings % "")
+        report = await home.report()
+        assert host.tools["ls"].plugin == "files" and not report.kept and not host.plugin_set.kept
+        assert f"file {path}:1: the name 'ls' is taken by the builtin plugin files" in report.lines()[0]
+
+
 async def test_a_broken_agent_file_keeps_the_agent_before(home):
     """A file that fails keeps the previous good version, with file, line, column and reason (D41)."""
     text = '---\n{{"id": "writer", "name": "Writer"{more}}}\n---\nYou write {what}.\n'
