@@ -111,7 +111,7 @@ def agent_or_stand_in(agents: Mapping[str, Agent], name: str, default: Agent) ->
     """
     if name in agents or name == default.id:
         return agents.get(name, default)
-    problem = "its file is missing or cannot be read; moryflow agent check"
+    problem = f"its file is missing or cannot be read; moryflow agent check, or --agent {DEFAULT_AGENT.id}"
     lost = not_understood(ANY_DOMAIN, problem, source="agent", file=f"agent {name}")
     return default.replace(id=name, name=name, rules=(lost, *default.rules))
 

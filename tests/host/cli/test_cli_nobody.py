@@ -37,6 +37,19 @@ def test_the_rules_that_are_named_let_the_calls_run(cli: Any) -> None:
     assert cli("run", "-m", cli.script(ASKS, "done"), "hi").returncode == 0
 
 
+def test_a_denial_that_no_rule_lifts_says_why_and_what_does(cli: Any) -> None:
+    """Neither a rule nor --mode full_access helps a session whose agent is lost, and both were all that was named (D41)."""
+    cli.config(agents={"runtime": {"agent": {"id": "gone"}}})
+    model, free = cli.script(ASKS, "done"), ("--mode", "full_access", "-y")
+    assert cli("run", "-m", model, "hi").returncode == 4
+    cli.config()
+    done = cli("run", "-c", "-m", model, *free, "hi")
+    assert done.returncode == 4
+    assert done.stderr.count("the rule at agent gone cannot be understood: its file is missing") == 1
+    assert "or --agent build" in done.stderr and "mend what the reason names" in done.stderr
+    assert cli("run", "-c", "-m", model, *free, "--agent", "build", "hi").returncode == 0
+
+
 ASKING = """
 from moryflow_sdk import Ask, Denied, ToolContext, hookimpl, tool
 

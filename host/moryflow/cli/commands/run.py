@@ -299,10 +299,18 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
         return
     if unasked:
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
-        say(f"moryflow: {calls} denied because nobody could be asked\n  next: {_next_for_unasked(unasked)}")
+        say(f"moryflow: {calls} denied because nobody could be asked")
+        reasons = dict.fromkeys(" ".join(denial["reason"].split()) for denial in unasked if not denial["rules"])
+        for reason in list(reasons)[:MOST_REASONS]:
+            say(f"  {plain(reason)}")
+        say(f"  next: {_next_for_unasked(unasked)}")
     elif result.unasked:
         say("moryflow: a tool went on without an answer to its question, because nobody could be asked")
         say("  next: run it at a terminal")
+
+
+MOST_REASONS = 3
+"""How many reasons of denied calls are shown; ``--output json`` has all."""
 
 
 def _next_for_unasked(unasked: list[dict[str, Any]]) -> str:
@@ -312,7 +320,7 @@ def _next_for_unasked(unasked: list[dict[str, Any]]) -> str:
     way = (
         f"allow {'it' if len(unasked) == 1 else 'them'} ({rules})"
         if stored
-        else "allow it with a rule (moryflow permission --help)"
+        else "mend what the reason names, allow it with a rule (moryflow permission --help)"
     )
     return plain(f"run it at a terminal, {way}, or --mode full_access -y")
 
