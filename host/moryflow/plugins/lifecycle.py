@@ -291,7 +291,7 @@ class ContributionCollector:
             tool, remark = usable(item, by.tier)
         except Refused as refused:
             return str(refused)
-        if problem := self._claim("tools", tool.name, by):
+        if problem := self._claim("tools", tool.name, by, tool.source):
             return problem
         self.tools[tool.name] = RegisteredTool(
             tool.with_settings(self.base.plugins[by.plugin].config), by.plugin, by.tier, by.life

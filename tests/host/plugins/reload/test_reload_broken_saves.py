@@ -302,6 +302,21 @@ async def test_another_file_takes_no_name_of_an_agent_that_is_kept(home):
         assert list(report.kept) == [str(first)] and f"the name 'w' is taken by {first}" in report.lines()[0]
 
 
+async def test_the_file_whose_tool_is_kept_is_named_to_the_file_that_wants_its_name(home):
+    """Not the built-in plugin that reads both, which leads to neither (D41, invariant 5)."""
+    home.write("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}')
+    code = "def {0}() -> str:\n    'W.'\n    return ''\ntools = [{0}]\n"
+    first = home.write("tools/a.py", code.format("w"))
+    home.write("tools/b.py", code.format("v"))
+    async with home.open() as host:
+        home.write("tools/a.py", "def w(:\n")
+        await home.report()
+        home.write("tools/b.py", code.format("w"))
+        report = await home.report()
+        assert host.tools["w"].tool.source == str(first)
+        assert f"the name 'w' is taken by {first}" in "".join(report.lines())
+
+
 @pytest.mark.parametrize("folder", ["agents", "commands"])
 async def test_a_folder_that_cannot_be_read_takes_nothing_along(home, folder):
     """A link whose disk is not mounted, a file in its place: what was read from it goes on (D41, invariant 5)."""
