@@ -191,18 +191,14 @@ class ContributionCollector:
         """Return an error for an item that was made from a file and cannot be used, whatever the plugin's other items are."""
         if not (source := source_of(item)):
             return None
+        names = len(self.owners)
         trial = replace(
-            self,
-            owners=dict(self.owners),
-            offered=Counter[str](),
-            tools={},
-            agents={},
-            agent_owners={},
-            commands={},
-            command_owners={},
+            self, offered=Counter[str](), tools={}, agents={}, agent_owners={}, providers=[], commands={}, command_owners={}
         )
         problem = trial._problem(implementation, item)
-        if not problem or trial.tools or trial.agents or trial.commands:
+        while len(self.owners) > names:  # the two share it: a copy for each of thousands of items would take long
+            self.owners.popitem()
+        if not problem or trial.tools or trial.agents or trial.providers or trial.commands:
             return None
         file, line = place_of(item) or (source, 0)
         at_line = line if file == source and line else None
