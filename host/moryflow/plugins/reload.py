@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from moryflow_sdk import Event, MoryflowError
+from moryflow_sdk.support.own_files import is_file
 
 from moryflow.base.events import now
 from moryflow.base.foreign_errors import contain_exit, describe, place_of, root_of
@@ -213,6 +214,8 @@ class Reloader:
         """Make new files in the home's code folders wait for consent, whoever wrote them."""
         there, moment = items(self._host.home), time.monotonic()
         for item in self._known - there:
+            if is_file(self._host.home / item):  # a program that is not executable for a while is not gone
+                continue
             if moment - self._missing.setdefault(item, moment) > _GONE:
                 self._known -= {item}
         for item in there & self._missing.keys():

@@ -85,7 +85,8 @@ class ReloadReport:
         changes += ["the order of hooks has changed"] if self.order_changed else []
         first = f"reloaded in {self.ms:.0f} ms: {' · '.join(changes)}" if changes else ""
         kept = [f"kept the previous version: {error}; {self.next[file]}" for file, error in self.kept.items()]
-        waits = [f"{file} waits: it appeared while Moryflow ran; {self.next[file]}" for file in self.waiting]
+        new = [file for file in self.waiting if file not in self.kept]  # of the others the line before says the same
+        waits = [f"{file} waits: it appeared while Moryflow ran; {self.next[file]}" for file in new]
         return [line for line in (first, *kept, *waits) if line]
 
 
@@ -173,10 +174,11 @@ def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: P
         return new.reason
     if new.status != "loaded" or new.kept:
         return ""
+    problem = f"has a problem: {place}{new.error.removeprefix(place)}" if new.error else ""
     if old is None or old.status != "loaded":
-        return "loaded"
-    if new.error and new.error != old.error:
-        return f"has a problem: {place}{new.error.removeprefix(place)}"
+        return f"loaded; it {problem}" if problem else "loaded"
+    if problem and new.error != old.error:
+        return problem
     if old.kept:
         return "fixed"
     if old.version != new.version:

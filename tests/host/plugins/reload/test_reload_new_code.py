@@ -122,6 +122,46 @@ async def test_a_file_that_was_gone_for_long_is_new_again(home, monkeypatch):
         assert await home.until(lambda: Consents(home.path).is_waiting(file))
 
 
+PROGRAM = '#!/bin/sh\n# /// moryflow\n# description = "W."\n# ///\n'
+ENABLED = '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}'
+
+
+async def test_a_program_that_was_not_executable_for_long_is_not_new(home, monkeypatch):
+    """It was there all the time, and ``chmod u+x`` is what its own message names (ARCHITECTURE §7, S0-i)."""
+    monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
+    home.write("config.jsonc", ENABLED)
+    file = home.write("tools/w.sh", PROGRAM)
+    file.chmod(0o700)
+    async with home.open() as host:
+        file.chmod(0o600)
+        file.write_text(PROGRAM + "true\n", encoding="utf-8")
+        assert "it is not executable" in (await home.report()).lines()[-1]
+        await asyncio.sleep(0.1)
+        file.chmod(0o700)
+        file.write_text(PROGRAM + "false\n", encoding="utf-8")
+        assert await home.until(lambda: not host.plugin_set.kept)
+        assert Consents(home.path).waiting() == {}
+
+
+async def test_a_file_that_waits_and_whose_previous_version_stays_is_told_of_once(home, monkeypatch):
+    """One line says both, with the command (S0-i)."""
+    monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
+    home.write("config.jsonc", ENABLED)
+    file = home.write("tools/w.sh", PROGRAM)
+    file.chmod(0o700)
+    async with home.open() as host:
+        file.unlink()
+        file.symlink_to(home.path / "nowhere")
+        await home.report()
+        await asyncio.sleep(0.1)
+        home.write("nowhere", PROGRAM).chmod(0o700)
+        file.unlink()
+        file.symlink_to(home.path / "nowhere")
+        [line] = (await home.report()).lines()
+        assert line.startswith(f"kept the previous version: {file}: it appeared")
+        assert line.endswith("; moryflow tool allow w.sh") and "w" in host.tools
+
+
 async def test_a_plugin_is_told_of_the_changes_it_asked_for(home):
     """``watch`` calls back on the loop, ``invalidate`` builds a new generation (SDK, PluginContext)."""
     source = """

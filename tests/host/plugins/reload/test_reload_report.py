@@ -64,6 +64,17 @@ async def test_a_save_that_changes_nothing_is_not_worth_a_line(home):
         assert home.reports == [] and host.plugin_set.plugins["mine"].object is before
 
 
+async def test_a_plugin_that_is_loaded_with_a_problem_says_the_problem(home):
+    """The first report on a plugin is the only one until it is saved again (issue, hot reload: semantic report)."""
+    home.write("config.jsonc", '{"disabledPlugins": ["mine"]}')
+    file = home.write("plugins/mine.py", SOURCE.format(**{**BASE, "name": "ls"}))
+    async with home.open():
+        home.write("config.jsonc", "{}")
+        [line] = (await home.report()).lines()
+        assert f"plugin mine: loaded; it has a problem: {file}:" in line
+        assert "the name 'ls' is taken by the builtin plugin files" in line and line.count("mine.py") == 1
+
+
 async def test_a_hook_that_is_taken_away_is_said(home):
     """Removed hooks are reported as well as added ones."""
     home.write("plugins/mine.py", SOURCE.format(**{**BASE, "more": HOOK}))
