@@ -261,15 +261,6 @@ async def test_a_file_whose_new_items_are_refused_keeps_those_before(home, file,
         assert f"file {path}: fixed" in (await home.report()).lines()[0]
 
 
-async def test_a_name_of_a_tool_file_is_said_to_be_taken_by_that_file(home):
-    """A message names the place: the plugin that reads the files is not what has the name (STYLE, errors)."""
-    home.write("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}')
-    path = home.write("tools/w.py", "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n")
-    home.tool(name="w")
-    async with home.open():
-        assert f"the name 'w' is taken by {path}" in home.record("mine").error
-
-
 async def test_what_another_plugin_has_taken_over_is_not_said_to_be_kept(home):
     """A report names a version as kept only if it is in use (D41)."""
     settings = '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}, "disabledPlugins": [%s]}'
