@@ -352,7 +352,7 @@ class Config:
 
     @property
     def files(self) -> list[Path]:
-        """The files outside Moryflow's folder, or in it, that settings are read from; a file need not exist."""
+        """The user's file, and the one that ``--config`` names; a file need not exist."""
         return [self.path, *(Path(layer.file) for layer in self.read.values() if layer.source == "inline" and layer.is_file)]
 
     @property

@@ -126,12 +126,18 @@ PROGRAM = '#!/bin/sh\n# /// moryflow\n# description = "W."\n# ///\n'
 ENABLED = '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}'
 
 
-async def test_a_program_that_was_not_executable_for_long_is_not_new(home, monkeypatch):
-    """It was there all the time, and ``chmod u+x`` is what its own message names (ARCHITECTURE §7, S0-i)."""
+def written_program(home, monkeypatch):
+    """A tool that is a program, in a host for which a file is gone after a twentieth of a second."""
     monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
     home.write("config.jsonc", ENABLED)
     file = home.write("tools/w.sh", PROGRAM)
     file.chmod(0o700)
+    return file
+
+
+async def test_a_program_that_was_not_executable_for_long_is_not_new(home, monkeypatch):
+    """It was there all the time, and ``chmod u+x`` is what its own message names (ARCHITECTURE §7, S0-i)."""
+    file = written_program(home, monkeypatch)
     async with home.open() as host:
         file.chmod(0o600)
         file.write_text(PROGRAM + "true\n", encoding="utf-8")
@@ -145,10 +151,7 @@ async def test_a_program_that_was_not_executable_for_long_is_not_new(home, monke
 
 async def test_a_file_that_waits_and_whose_previous_version_stays_is_told_of_once(home, monkeypatch):
     """One line says both, with the command (S0-i)."""
-    monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
-    home.write("config.jsonc", ENABLED)
-    file = home.write("tools/w.sh", PROGRAM)
-    file.chmod(0o700)
+    file = written_program(home, monkeypatch)
     async with home.open() as host:
         file.unlink()
         file.symlink_to(home.path / "nowhere")
