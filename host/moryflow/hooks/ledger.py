@@ -13,7 +13,7 @@ from .checks import DELTA_LIMIT
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow
 
-    from .plugin_set import Implementation
+    from .plugin_set import Implementation, LedgerKey
 
 Place = tuple[str, str, int, str | None]
 """Session, turn, step and call id of a hook call."""
@@ -91,7 +91,6 @@ def _size(value: Any) -> int:
 
 MOST_FAILURES = 3
 """Failures or overruns in a session after which an implementation is skipped."""
-_Key = tuple[str, str, str, int]
 
 
 class Quarantine:
@@ -101,34 +100,30 @@ class Quarantine:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[_Key, str], int] = {}
-        self._skipped: dict[_Key, str] = {}
+        self._counts: dict[tuple[LedgerKey, str], int] = {}
+        self._skipped: dict[LedgerKey, str] = {}
 
     def holds(self, implementation: Implementation) -> bool:
         """Whether `implementation` is to be skipped."""
-        return bool(self._skipped) and _key(implementation) in self._skipped
+        return bool(self._skipped) and implementation.ledger_key in self._skipped
 
     def count(self, implementation: Implementation, outcome: str) -> tuple[int, bool]:
         """Count a failure; return how many of this kind there are now, and whether `implementation` is skipped from here on."""
-        key = (_key(implementation), outcome)
+        key = (implementation.ledger_key, outcome)
         number = self._counts[key] = self._counts.get(key, 0) + 1
         enough = number >= MOST_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
         if enough:
-            self._skipped[_key(implementation)] = outcome
+            self._skipped[implementation.ledger_key] = outcome
         return number, enough
 
     def names(self) -> list[tuple[str, str]]:
         """Return (plugin, hook) of every implementation that is skipped."""
-        return [(plugin, hook) for plugin, hook, _, _ in self._skipped]
+        return [(plugin, hook) for hook, plugin, _, _ in self._skipped]
 
     def release(self, plugin: str) -> bool:
         """Let the implementations of `plugin` be called again; return whether any was quarantined."""
-        found = [key for key in self._skipped if key[0] == plugin]
+        found = [key for key in self._skipped if key[1] == plugin]
         for key in found:
             del self._skipped[key]
-        self._counts = {key: number for key, number in self._counts.items() if key[0][0] != plugin}
+        self._counts = {key: number for key, number in self._counts.items() if key[0][1] != plugin}
         return bool(found)
-
-
-def _key(implementation: Implementation) -> _Key:
-    return (implementation.plugin, implementation.hook, implementation.plugin_hash, implementation.position)

@@ -22,6 +22,8 @@ Tier = Literal["builtin", "installed", "user"]
 TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")
 Stage = Literal["discover", "consent", "probe", "manifest", "import", "register", "config", "start", "contribute"]
 Status = Literal["loaded", "pending", "failed", "skipped"]
+LedgerKey = tuple[str, str, str, int]
+"""What identifies an implementation: hook, plugin, the plugin's hash, position."""
 _numbers = itertools.count(1)
 
 
@@ -104,8 +106,8 @@ class Implementation:
     inline: bool = False
 
     @cached_property
-    def ledger_key(self) -> tuple[str, str, str, int]:
-        """What identifies it in the ledger: hook, plugin, the plugin's hash, position."""
+    def ledger_key(self) -> LedgerKey:
+        """What identifies it in the ledger and in the quarantine."""
         return (self.hook, self.plugin, self.plugin_hash, self.position)
 
     @property
