@@ -140,18 +140,10 @@ class Dispatcher:
                 self._fail(scope, place, implementation, outcome, "skipped")
         return items
 
-    async def observe(self, scope: HookScope | None, event: Event, *, plugin_set: PluginSet | None = None) -> None:
-        """Pass `event` to every observer. What an observer returns or raises changes nothing.
-
-        :param scope: ``None`` outside a turn; then the observers are those of `plugin_set`, and failures are not counted.
-        """
-        if scope is None:
-            for implementation in plugin_set.observers(event) if plugin_set else ():
-                await call(implementation, {"event": event, "turn": None})
-            return
-        observers = scope.plugin_set.observers(event)
+    async def observe(self, scope: HookScope, event: Event) -> None:
+        """Pass `event` to every observer. What an observer returns or raises changes nothing."""
         place = _place(scope, {})
-        for implementation in observers:
+        for implementation in scope.plugin_set.observers(event):
             outcome = await self._call(scope, implementation, {"event": event})
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "ok", outcome.ns)

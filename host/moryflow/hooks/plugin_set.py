@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Agent, Command, Event, HookOptions, ModelProvider, PluginError, Tool
-from moryflow_sdk.events import OTHER_NAMES
 
 from moryflow.base.foreign_errors import place_of
 
@@ -212,9 +211,6 @@ class PluginSet:
     kept: Mapping[str, str] = field(default_factory=_empty)
     home: Path = field(default_factory=Path, repr=False)
     number: int = field(default_factory=_numbers.__next__)
-    _observers: dict[str, tuple[Implementation, ...]] = field(
-        default_factory=dict[str, tuple[Implementation, ...]], init=False, repr=False
-    )
 
     def ordered(self, hook: str) -> tuple[Implementation, ...]:
         """Return the implementations of `hook` in the order they are called.
@@ -225,18 +221,11 @@ class PluginSet:
 
     def observers(self, event: Event) -> tuple[Implementation, ...]:
         """Return the implementations of the hook ``event`` that observe events like `event`."""
-        every = self._observers.get(event.type)
-        if every is None:  # cached: most types concern few plugins, and a step has eight events
-            every = tuple(one for one in self.ordered("event") if _may_concern(one.options.events, event.type))
-            self._observers[event.type] = every
-        return tuple(one for one in every if not one.options.events or event.is_one_of(one.options.events))
+        found = self.ordered("event")
+        return tuple([one for one in found if not one.options.events or event.is_one_of(one.options.events)])
 
     def pending_hint(self) -> str:
         """Return a hint that a missing tool may be in a plugin that is still being tried out; empty if none is."""
         tried_out = sum(record.status == "pending" and record.stage == "probe" for record in self.records)
         plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"
         return f"; it may be in {plugins} still being tried out" if tried_out else ""
-
-
-def _may_concern(names: Collection[str], type: str) -> bool:
-    return not names or any(name == type or OTHER_NAMES.get(name, ("",))[0] == type for name in names)

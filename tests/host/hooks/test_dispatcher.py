@@ -40,15 +40,6 @@ async def test_observers_are_told_in_order_and_change_nothing(bench: Any):
     assert [(failure.plugin, failure.action) for failure in scope.failures] == [("a_raises", "ignored")]
 
 
-async def test_observers_are_told_of_what_happens_outside_a_turn(bench: Any):
-    bench.user("a_raises", "@hookimpl\ndef event(event):\n    raise ValueError('no')\n")
-    bench.user("mine", "seen = []\n@hookimpl\ndef event(event, turn):\n    seen.append(turn)\n")
-    started = await bench.start()
-    await bench.dispatcher.observe(None, EVENT, plugin_set=started)
-    await bench.dispatcher.observe(None, EVENT)
-    assert started.plugins["mine"].object.seen == [None]
-
-
 async def test_an_observer_is_told_of_the_types_it_asks_for(bench: Any):
     """Others cost it nothing: they leave no line in the ledger either (S2.10)."""
     bench.user("mine", "seen = []\n@hookimpl(events=('turn.start', 'x'))\ndef event(event):\n    seen.append(event.type)\n")
