@@ -23,7 +23,7 @@ from moryflow.base.foreign_errors import contain_exit, describe, plugin_error, r
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, copy_for_plugin, summary_of
 from .ledger import Ledger, Place, Quarantine
 from .plugin_set import HookFailure, Implementation, PluginSet
-from .threads import CallTimeout, PluginThreads, PluginUnresponsive, WorkMeter, elapsed_limit, limit, processor_time
+from .threads import CallTimeout, PluginThreads, PluginUnresponsive, WorkMeter, elapsed_limit, limit
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
@@ -186,7 +186,18 @@ class Dispatcher:
         about: Mapping[str, Any] = MappingProxyType({}),
     ) -> HookFailure:
         """Record, count and report a call that did not succeed. `about` adds to the record what its place does not say."""
-        failure = _failure(implementation, outcome, action)
+        text, file, line = what_went_wrong(implementation, outcome)
+        failure = HookFailure(
+            plugin=implementation.plugin,
+            tier=implementation.tier,
+            hook=implementation.hook,
+            outcome="withheld" if action == "withheld" else outcome.status,
+            error=text,
+            file=file,
+            line=line,
+            hint=f"moryflow plugin info {implementation.plugin}",
+            action=action,
+        )
         reason = {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
         scope.ledger.add(place, implementation, failure.outcome, outcome.ns, {**reason, **about} or None)
         if outcome.status not in ("failed", "timeout"):
@@ -223,21 +234,6 @@ def what_went_wrong(implementation: Implementation, outcome: CallOutcome) -> tup
     return texts.get(outcome.status, ""), file, line
 
 
-def _failure(implementation: Implementation, outcome: CallOutcome, action: str) -> HookFailure:
-    text, file, line = what_went_wrong(implementation, outcome)
-    return HookFailure(
-        plugin=implementation.plugin,
-        tier=implementation.tier,
-        hook=implementation.hook,
-        outcome="withheld" if action == "withheld" else outcome.status,
-        error=text,
-        file=file,
-        line=line,
-        hint=f"moryflow plugin info {implementation.plugin}",
-        action=action,
-    )
-
-
 def _denial(failure: HookFailure) -> Deny:
     reason = f"the gate of plugin {failure.plugin} failed: {failure.error}"
     return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")
@@ -257,9 +253,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
     """Call `implementation` with the arguments from `context` that it takes. Raises only cancellation and Ctrl-C."""
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
-    built_in = not implementation.life.serial
-    since = processor_time(started, implementation.timeout) if built_in else 0
-    meter: WorkMeter | None = None
+    meter = None if implementation.life.serial else WorkMeter(implementation.timeout, started)
     try:
         if implementation.tier != "builtin":
             arguments = [copy_for_plugin(value) for value in arguments]
@@ -272,26 +266,17 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
         else:
             value = implementation.function(*arguments)
         if value is not None and inspect.isawaitable(value):
-            if built_in:
-                meter = WorkMeter(implementation.timeout, since)
+            if meter is not None:
                 value = await _run_metered(implementation, value, meter)
             else:
                 value = await run_in_task(implementation.life, value, implementation.timeout)
     except BaseException as error:
         return _failure_of(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
-    late = ns > limit(implementation.timeout) * 1e9
-    if late and (not built_in or _overspent(implementation, meter or WorkMeter(implementation.timeout, since))):
+    here = implementation.is_async or implementation.inline  # a worker counts the time of a built-in's function itself
+    if ns > limit(implementation.timeout) * 1e9 and (meter is None or (here and meter.pause())):
         return CallOutcome(None, ns, "timeout", TimeoutError())
     return CallOutcome(value, ns)
-
-
-def _overspent(implementation: Implementation, meter: WorkMeter) -> bool:
-    """Whether a built-in used too much processor time in this thread; the worker of a plain function counts for itself."""
-    if implementation.is_async or implementation.inline:
-        meter.pause()
-        return meter.exceeded
-    return False
 
 
 async def _run_metered(implementation: Implementation, work: Awaitable[Any], meter: WorkMeter) -> Any:
@@ -319,8 +304,7 @@ async def _run_metered(implementation: Implementation, work: Awaitable[Any], met
 def _drive(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) -> Generator[Any, Any, Any]:
     """Drive a coroutine that has begun and waits for `waits_for`; time that other code takes meanwhile is not counted."""
     while True:
-        meter.pause()
-        if meter.exceeded:
+        if meter.pause():
             work.close()
             meter.resume()
             raise CallTimeout

@@ -312,45 +312,32 @@ class _Reading(threading.local):
 _reading = _Reading()
 
 
-def processor_time(now: int, seconds: float) -> int:
-    """Return the processor time of this thread in nanoseconds, at most a tenth of `seconds` too much.
-
-    The value is cached, because reading it is a system call at which a busy machine takes the processor away: reading it
-    at every hook call doubled the time of a step there.
-
-    :param now: the current value of :func:`time.perf_counter_ns`.
-    :param seconds: the deadline that the time is compared with.
-    """
-    if now - _reading.at >= seconds * 1e8:
-        _reading.at, _reading.worked = now, time.thread_time_ns()
-    return _reading.worked + now - _reading.at
-
-
 class WorkMeter:
-    """Measures the processor time that this thread spends between :meth:`resume` and :meth:`pause`.
+    """Measures the processor time that a built-in spends in this thread: from the beginning, and after :meth:`resume`.
+
+    The first value is cached and may be a tenth of `seconds` too large, because reading it is a system call at which a busy
+    machine takes the processor away: reading it at every hook call doubled the time of a step there.
 
     :param seconds: the processor time allowed.
-    :param since: the thread's processor time at which to start counting.
+    :param now: the current value of :func:`time.perf_counter_ns`.
     """
 
     __slots__ = ("_limit", "_since", "_spent")
 
-    def __init__(self, seconds: float, since: int) -> None:
+    def __init__(self, seconds: float, now: int) -> None:
+        if now - _reading.at >= seconds * 1e8:
+            _reading.at, _reading.worked = now, time.thread_time_ns()
         self._limit = seconds * 1e9
         self._spent = 0
-        self._since = since
+        self._since = _reading.worked + now - _reading.at
 
     def resume(self) -> None:
         """Count from now on."""
         self._since = time.thread_time_ns()
 
-    def pause(self) -> None:
-        """Stop counting: other code uses the thread now."""
+    def pause(self) -> bool:
+        """Stop counting: other code uses the thread now. Return whether more was spent than allowed."""
         self._spent += time.thread_time_ns() - self._since
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether more processor time was spent than allowed."""
         return self._spent > self._limit
 
 
