@@ -11,13 +11,13 @@ import inspect
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext, PluginError
+from moryflow_sdk import Agent, Command, Diagnostic, ModelProvider, PluginContext, PluginError
 
 from moryflow.base.foreign_errors import class_name, describe, plugin_error, root_of
 from moryflow.base.paths import make_folder
@@ -28,7 +28,7 @@ from moryflow.hooks.threads import CallTimeout
 from .consent import Admission, admit_all
 from .importer import LoadedCode, read_consented
 from .load_failures import describe_raised
-from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable
+from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable_item
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
@@ -173,36 +173,28 @@ class ContributionCollector:
             wrong += [error for _, error in judged if error is not None]
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
         for item in (*self._previous_items(implementation, right, wrong), *right):  # another file must not take a kept name
-            names = len(self.owners)
-            if problem := self._problem(implementation, item):
+            try:
+                problem, refused = self._add(implementation, item), False
+            except BaseException as error:  # a plugin's item may raise anything when it is read
+                problem, refused = _reason(error), True
+            if problem:
                 file, line = place_of(item) or implementation.place
                 step = next_step(item, implementation)
                 notes.append((f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line))
-                self.refused[implementation.plugin] += len(self.owners) == names  # else it was taken, with a remark
-
-    def _problem(self, implementation: Implementation, item: Any) -> str:
-        """Take one item; return what is wrong with it, if anything."""
-        try:
-            return getattr(self, f"_{implementation.hook}")(implementation, item)
-        except BaseException as error:  # a plugin's item may raise anything when it is read
-            return describe_raised(error, "")[0]
+                self.refused[implementation.plugin] += refused
 
     def _refusal(self, implementation: Implementation, item: Any) -> Diagnostic | None:
         """Return an error for an item that was made from a file and cannot be used, whatever the plugin's other items are."""
         if not (source := source_of(item)):
             return None
-        names = len(self.owners)
-        trial = replace(
-            self, offered=Counter[str](), tools={}, agents={}, agent_owners={}, providers=[], commands={}, command_owners={}
-        )
-        problem = trial._problem(implementation, item)
-        while len(self.owners) > names:  # the two share it: a copy for each of thousands of items would take long
-            self.owners.popitem()
-        if not problem or trial.tools or trial.agents or trial.providers or trial.commands:
-            return None
-        file, line = place_of(item) or (source, 0)
-        at_line = line if file == source and line else None
-        return Diagnostic(file=source, line=at_line, message=problem, next_step=next_step(item, implementation))
+        try:
+            self._check(implementation, item)
+        except BaseException as error:  # as above
+            file, line = place_of(item) or (source, 0)
+            at_line = line if file == source and line else None
+            step = next_step(item, implementation)
+            return Diagnostic(file=source, line=at_line, message=_reason(error), next_step=step)
+        return None
 
     def _previous_items(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
         """Yield, for each file that has an error now and gives nothing, its items of the previous generation."""
@@ -276,68 +268,51 @@ class ContributionCollector:
         error = f"{record.error}; {text}" if record.error else text
         return record._replace(stage=record.stage or "contribute", error=error, file=notes[0][1], line=notes[0][2])
 
-    # ---------------------------------------------------------------- take one item; return what is wrong with it, if anything
+    # ---------------------------------------------------------------- one item
 
-    def _tools(self, by: Implementation, item: Any) -> str:
-        origin = source_of(item) or by.plugin
-        self.offered[origin] += 1
-        if self.offered[origin] > MOST_TOOLS:
-            return f"more than {MOST_TOOLS} tools: the others are left out" * (self.offered[origin] == MOST_TOOLS + 1)
-        try:
-            tool, remark = usable(item, by.tier)
-        except Refused as refused:
-            return str(refused)
-        if problem := self._claim("tools", tool.name, by, tool.source):
-            return problem
-        self.tools[tool.name] = RegisteredTool(
-            tool.with_settings(self.base.plugins[by.plugin].config), by.plugin, by.tier, by.life
-        )
+    def _add(self, by: Implementation, item: Any) -> str:
+        """Add one item to the set; return what is odd about it, if anything.
+
+        :raises Refused: it cannot be used, or the plugin or file has too many tools, which only the first of them says.
+        """
+        plugin, source = self.base.plugins[by.plugin], source_of(item)
+        if by.hook == "tools":
+            self.offered[source or by.plugin] += 1
+            if (more := self.offered[source or by.plugin] - MOST_TOOLS) > 0:
+                raise Refused(f"more than {MOST_TOOLS} tools: the others are left out" if more == 1 else "")
+        item, names, remark = self._check(by, item)
+        if by.hook == "tools":
+            self.tools[item.name] = RegisteredTool(item.with_settings(plugin.config), by.plugin, by.tier, by.life)
+        elif by.hook == "agents":
+            self.agents[item.id], self.agent_owners[item.id] = item, by.plugin
+        elif by.hook == "commands":
+            self.commands[item.name], self.command_owners[item.name] = item, by.plugin
+        else:
+            self.providers.append(item)
+        of_person = bool(source) and Path(source).is_relative_to(self.base.home)
+        owner = source if of_person else f"the {plugin.tier} plugin {plugin.name}"
+        self.owners.update({(by.hook, name.casefold()): owner for name in names})
         return remark
 
-    def _agents(self, by: Implementation, item: Any) -> str:
-        if not isinstance(item, Agent):
-            return f"{item!r:.80} is not an Agent"
-        if item.internal:
-            return f"agent {item.id!r}: internal agents are made by the host only"
-        if problem := self._claim("agents", item.id, by, item.source):
-            return problem
-        self.agents[item.id] = item
-        self.agent_owners[item.id] = by.plugin
-        return ""
+    def _check(self, by: Implementation, item: Any) -> tuple[Any, Sequence[str], str]:
+        """Return an item as it will be offered, its names, and what is odd about it, if anything.
 
-    def _models(self, by: Implementation, item: Any) -> str:
-        if not isinstance(item, ModelProvider):
-            needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
-            missing = ", ".join(name for name in needed if not hasattr(item, name))
-            problem = f"{class_name(item):.80} is not a model provider: it lacks {missing}"
-            return f"{problem}; derive from moryflow_sdk.BaseProvider and write find and stream"
-        if problem := self._claim("models", item.name, by):
-            return problem
-        self.providers.append(item)
-        return ""
+        :raises Refused: it cannot be used, or the host or an earlier plugin has one of its names, in upper or lower case.
+        """
+        item, names, remark = usable_item(item, by)
+        wanted = [(by.hook, name) for name in names]
+        if by.hook == "commands" and item.slash is not None:
+            wanted.append(("slash", item.name))
+        for hook, name in wanted:
+            key = name.casefold()
+            owner = "the host" if key in self.reserved.get(hook, ()) else self.owners.get((hook, key))
+            if owner is not None:
+                raise Refused(f"the name {name!r} is taken by {owner}")
+        return item, names, remark
 
-    def _commands(self, by: Implementation, item: Any) -> str:
-        if not isinstance(item, Command):
-            return f"{item!r:.80} is not a Command"
-        if item.slash is not None and item.name.casefold() in self.reserved.get("slash", frozenset()):
-            return f"the name {item.name!r} is taken by the host"
-        for name in (item.name, *item.aliases):
-            if problem := self._claim("commands", name, by, item.source):
-                return problem
-        self.commands[item.name] = item
-        self.command_owners[item.name] = by.plugin
-        return ""
 
-    def _claim(self, hook: str, name: str, by: Implementation, source: str = "") -> str:
-        """Reserve `name` for `by`; return an error if the host or an earlier plugin has it, in upper or lower case."""
-        key = (hook, name.casefold())
-        owner = "the host" if key[1] in self.reserved.get(hook, frozenset()) else self.owners.get(key)
-        if owner is not None:
-            return f"the name {name!r} is taken by {owner}"
-        plugin = self.base.plugins[by.plugin]
-        of_person = bool(source) and Path(source).is_relative_to(self.base.home)
-        self.owners[key] = source if of_person else f"the {plugin.tier} plugin {plugin.name}"
-        return ""
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, Refused) else describe_raised(error, "")[0]
 
 
 def items_from(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:

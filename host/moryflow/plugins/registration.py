@@ -1,6 +1,6 @@
 """Register plugins with pluggy, all hooks of a plugin or none, and name the line of every mistake.
 
-Also check each tool that a plugin contributes: its name, function, schema, description and timeout.
+Also check each item that a plugin contributes, above all tools: name, function, schema, description and timeout.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType, NoneType, Simp
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import pluggy
-from moryflow_sdk import HOOKS, Agent, HookOptions, Tool, hookspecs
+from moryflow_sdk import HOOKS, Agent, BaseProvider, Command, HookOptions, ModelProvider, Tool, hookspecs
 from moryflow_sdk.arguments import parameters
 from moryflow_sdk.calls import DOMAINS
 from moryflow_sdk.hookspecs import PROJECT
@@ -299,14 +299,38 @@ _RULE = "a letter or _, then up to 63 letters, digits, _ and -"
 
 
 class Refused(Exception):
-    """The tool cannot be offered."""
+    """The item that a plugin contributed cannot be used."""
+
+
+def usable_item(item: Any, by: Implementation) -> tuple[Any, Sequence[str], str]:
+    """Return an item as it will be offered, its names, and a remark on what is odd about it or had to be changed.
+
+    :raises Refused: it cannot be used.
+    """
+    match by.hook:
+        case "tools":
+            tool, remark = usable(item, by.tier)
+            return tool, (tool.name,), remark
+        case "agents":
+            if not isinstance(item, Agent):
+                raise Refused(f"{item!r:.80} is not an Agent")
+            if item.internal:
+                raise Refused(f"agent {item.id!r}: internal agents are made by the host only")
+            return item, (item.id,), ""
+        case "models":
+            if not isinstance(item, ModelProvider):
+                needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
+                missing = ", ".join(name for name in needed if not hasattr(item, name))
+                problem = f"{class_name(item):.80} is not a model provider: it lacks {missing}"
+                raise Refused(f"{problem}; derive from moryflow_sdk.BaseProvider and write find and stream")
+            return item, (item.name,), ""
+        case _:
+            if not isinstance(item, Command):
+                raise Refused(f"{item!r:.80} is not a Command")
+            return item, (item.name, *item.aliases), ""
 
 
 def usable(item: Any, tier: str) -> tuple[Tool, str]:
-    """Return the tool as it will be offered, and a remark on what is odd about it or had to be changed.
-
-    :raises Refused: it cannot be offered.
-    """
     if not issubclass(type(item), Tool):  # an item can lie to isinstance about its class
         shown = f"the function {item.__name__}" if isinstance(item, FunctionType) else f"{item!r:.80}"
         raise Refused(f"{shown} is not a tool; make it with @tool")

@@ -301,6 +301,17 @@ async def test_a_tool_cannot_take_the_name_of_an_earlier_one(bench: Any):
         assert "'read' is taken by the builtin plugin inside" in bench.record(name, started).error
 
 
+async def test_a_refused_command_takes_no_name_from_another(bench: Any):
+    """Its names are free for the next plugin (D57); a command may repeat its own name as an alias."""
+    body = "@hookimpl\ndef commands():\n    return [Command({!r}, 'x', aliases={!r})]\n"
+    bench.user("first", body.format("free", ("run",)))
+    bench.user("second", body.format("free", ("Free",)))
+    started = await start(bench.load(), reserved={"commands": frozenset({"run"})})
+    bench.sets.append(started)
+    assert "'run' is taken by the host" in bench.record("first", started).error
+    assert started.command_owners == {"free": "second"} and not bench.record("second", started).error
+
+
 async def test_a_contribute_hook_that_hangs_holds_up_nobody_for_ever(bench: Any):
     """Deadlines by default, for contribute hooks too (invariant 9)."""
     bench.user("slow", "import time\n@hookimpl(timeout=0.2)\ndef tools():\n    time.sleep(30)\n")
