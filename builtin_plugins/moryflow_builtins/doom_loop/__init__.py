@@ -32,6 +32,8 @@ class DoomLoopSettings(Settings):
     :ivar enabled: if false, loops are not looked for.
     """
 
+    strictest = {"maxAttempts": 1, "maxToolCalls": 1, "sameToolThreshold": 1, "cooldownToolCalls": 0}
+
     max_attempts: Limit = 3
     max_tool_calls: Limit = 60
     same_tool_threshold: Limit = 5

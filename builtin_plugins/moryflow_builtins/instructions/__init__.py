@@ -30,6 +30,8 @@ class InstructionSettings(Settings):
     :ivar enabled: if false, no instruction files are read.
     """
 
+    strictest = {"claude": False}
+
     enabled: bool = True
     files: tuple[str, ...] = ()
     claude: bool = True

@@ -74,6 +74,8 @@ class MemoryBankSettings(Settings):
     :ivar max_file_lines: ``memory-bank check`` reports a longer file in ``details/``.
     """
 
+    strictest = {"guardMode": "block"}
+
     guard_mode: Literal["off", "warn", "block"] = "warn"
     sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS
     more_sensitive_paths: tuple[str, ...] = ()

@@ -31,6 +31,8 @@ class SkillSettings(Settings):
     :ivar claude: use the skills in ``~/.claude/skills`` too.
     """
 
+    strictest = {"claude": False}
+
     claude: bool = True
 
 

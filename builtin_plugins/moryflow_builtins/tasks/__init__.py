@@ -38,6 +38,8 @@ class TaskSettings(Settings):
     :ivar minutes: how many minutes a sub-agent may work before it is stopped.
     """
 
+    strictest = {"depth": 0, "minutes": 1}
+
     depth: Annotated[int, Meta(ge=0, le=3, strict=True)] = 1
     minutes: Annotated[float, Meta(gt=0, le=1440, strict=True)] = 120
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Rule
-from moryflow_sdk.support.rule_entries import ANY_DOMAIN, may_deny, not_understood, read_entries
+from moryflow_sdk.support.rule_entries import ANY_DOMAIN, MEANWHILE, may_deny, not_understood, read_entries
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
 from moryflow_sdk.support.texts import nearest
 
@@ -387,7 +387,7 @@ class Config:
     def _host_checked(self) -> Config:
         if not self.layers:
             return self
-        from .checks import checked_servers, correct_slips, drop_bad_values
+        from .checks import checked_servers, correct_slips, drop_bad_values, misspelt_limits
         from .schema import host_models
 
         layers, problems, lost = [], list(self.problems), []
@@ -396,6 +396,7 @@ class Config:
             lost += lost_rules(layer)
             layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
+            lost += [_asking(layer, each) for each in (*bad, *misspelt_limits(layer)) if each.message.endswith(MEANWHILE)]
             problems.extend([*slips, *bad_servers, *bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)
@@ -416,6 +417,12 @@ class Config:
         if rules:
             config._value = merged(config._value, {"agents": {"runtime": {"permission": {"rules": rules}}}})
         return config
+
+
+def _asking(layer: Layer, problem: Problem) -> Rule:
+    """Return a rule because of which every call is asked about, in every mode, until `problem` is solved."""
+    place = {"source": _source(layer), "file": layer.file if layer.is_file else None, "line": problem.line}
+    return not_understood(ANY_DOMAIN, problem.message.removesuffix(f"; {MEANWHILE}"), **place)
 
 
 def _rules_of(layer: Layer) -> list[Any]:

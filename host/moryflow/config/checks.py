@@ -15,13 +15,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from moryflow_sdk.hookspecs import HOOKS, spelled
+from moryflow_sdk.support.rule_entries import MEANWHILE
 from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
 
 from moryflow.config import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
 
-from .schema import RULES_PATH, Known
+from .schema import RULES_PATH, Known, RootSettings
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -31,7 +32,9 @@ _ROUNDS = 5
 """Dropping one value may reveal another error; after this many rounds the whole section is dropped."""
 
 TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",))
-"""Settings whose defaults are looser than any other value: if one is dropped, the check fails, as for a lost deny."""
+"""Settings whose defaults are looser than any other value: if one is dropped, every call is asked about, as for a lost deny."""
+
+_NO = ("", "0", "false", "no", "off")
 
 
 def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = False) -> tuple[Layer, list[Problem]]:
@@ -43,8 +46,9 @@ def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = Fals
     for path, model in known:
         layer = _checked(layer, tuple(path.split(".")) if path else (), model, problems, strict)
     if len(problems) > MOST:
-        rest = layer.problem((), f"{len(problems) - MOST} more values are wrong", code="config_value")
-        problems = [*problems[:MOST], rest]
+        lost = any(problem.message.endswith(MEANWHILE) for problem in problems[MOST:])
+        text = f"{len(problems) - MOST} more values are wrong{f'; {MEANWHILE}' if lost else ''}"
+        problems = [*problems[:MOST], layer.problem((), text, code="config_value", fatal=lost)]
     return layer, problems
 
 
@@ -67,7 +71,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
         except not_valid() as error:
             if all(map(_may_stand_elsewhere, error.errors())):
                 return layer
-            layer = _without_bad(layer, path, section, error, problems)
+            layer = _without_bad(layer, path, section, error, problems, getattr(model, "strictest", {}))
         else:
             problems.extend(_remarks(layer, path, made))
             return layer
@@ -93,7 +97,12 @@ def _may_stand_elsewhere(detail: Mapping[str, Any]) -> bool:
 
 
 def _without_bad(
-    layer: Layer, path: tuple[str, ...], section: dict[str, Any], error: ValidationError, problems: list[Problem]
+    layer: Layer,
+    path: tuple[str, ...],
+    section: dict[str, Any],
+    error: ValidationError,
+    problems: list[Problem],
+    strictest: Mapping[str, Any],
 ) -> Layer:
     bad: dict[tuple[str | int, ...], str] = {}
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
@@ -101,24 +110,41 @@ def _without_bad(
             continue
         place = (*path, *deepest(section, detail["loc"]))
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
+    strict = {place: strictest[str(place[-1])] for place in bad if _may_restrict(layer, place, path, strictest)}
     for place, message in bad.items():
-        problems.append(layer.problem(place, message, code="config_value", fatal=place[:1] in TIGHTENING))
+        lost = place[:1] in TIGHTENING and place[0] not in strictest
+        effect = f"{_short(strict[place])} is used" if place in strict else MEANWHILE if lost else _effect(layer, place)
+        problems.append(
+            layer.problem(place, f"{message}; {effect}", code="config_value", fatal=place[:1] in TIGHTENING or place in strict)
+        )
     for place in sorted(bad, key=_last_first, reverse=True):
         layer = layer.without(place) if place else layer
+    for place, value in strict.items():
+        layer = replace(layer, value=merged(layer.value, nested([str(name) for name in place], value)))
     return layer
 
 
-def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int, ...], message: str) -> str:
-    """Return what is wrong at `location`, and what is dropped because of it: the value, or the entry of a list at `place`."""
+def _may_restrict(layer: Layer, place: Place, path: tuple[str, ...], strictest: Mapping[str, Any]) -> bool:
+    """Whether the wrong value at `place` may have made the host stricter: anything but a plain no may."""
+    if len(place) != len(path) + 1 or place[-1] not in strictest or (value := layer.find(place)) is None:
+        return False
+    return not strictest[str(place[-1])] or str(value).strip().casefold() not in _NO
+
+
+def _effect(layer: Layer, place: Place) -> str:
     if isinstance(place[-1] if place else "", int):
-        value, name, left_out = layer.find(location), dotted(location), "the entry is left out"
-    else:
-        left_out = "the default is used" if layer.source == "user" else "it is left out"
-        value, name = layer.find(place), dotted(place)
+        return "the entry is left out"
+    return "the default is used" if layer.source == "user" else "it is left out"
+
+
+def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int, ...], message: str) -> str:
+    """Return what is wrong at `location`, in the value or the entry of a list at `place`."""
+    location = location if isinstance(place[-1] if place else "", int) else place
+    value, name = layer.find(location), dotted(location)
     plain = value is not MISSING and not isinstance(value, Mapping | list)
     key = next((name for name in reversed(location) if isinstance(name, str)), "")
     shown = f", not {json.dumps(hidden(masked(value, name=key)), ensure_ascii=False)[:60]}" if plain else ""
-    return f"{name}: {sentence(message)}{shown}; {left_out}"
+    return f"{name}: {sentence(message)}{shown}"
 
 
 def _last_first(place: tuple[str | int, ...]) -> tuple[Any, ...]:
@@ -152,7 +178,6 @@ def kind(value: Any) -> str:
 
 _MODE = ("agents", "runtime", "mode", "default")
 _HOOKS = ("agents", "runtime", "hooks")
-_YES = ("1", "true", "yes", "on")
 
 
 def correct_slips(layer: Layer) -> tuple[Layer, list[Problem]]:
@@ -194,13 +219,6 @@ def _slips(layer: Layer) -> Iterator[tuple[Place, Any]]:
         value = layer.find((name,))
         if isinstance(value, str):
             yield (name,), [part.strip() for part in value.split(",") if part.strip()]
-    for name in ("safeMode", "strict"):
-        value = layer.find((name,))
-        if not isinstance(value, bool) and value is not MISSING and str(value).strip().casefold() in _YES:
-            yield (name,), True
-    profile = layer.find(("profile",))
-    if isinstance(profile, str) and profile != "remote" and profile.strip().casefold() == "remote":
-        yield ("profile",), "remote"
     rules = layer.find(RULES)
     if isinstance(rules, dict) and "decision" in rules:
         yield RULES, [rules]
@@ -294,6 +312,13 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     return [*found, *_unfilled_variables(layer, (), layer.value)]
 
 
+def misspelt_limits(layer: Layer) -> list[Problem]:
+    """Return the problems of unknown keys that may have been meant as one of :data:`TIGHTENING`."""
+    shape = {**_shape(RootSettings, {"limits": layer.find(("limits",))}), "agents": {"runtime": {}}}
+    found = _unknown_keys_in(layer, shape, (), layer.value, shape)
+    return [problem for problem in found if problem.message.endswith(MEANWHILE)]
+
+
 def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
     """Return the names of all settings; of a section only if `value` has it, because reading types slows down a start."""
     shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
@@ -338,8 +363,9 @@ def _unknown_keys_in(
             continue
         text = f'unknown key "{dotted(place)}"'
         meant, hint = _suggestion(path, str(key), shape, whole)
-        lost = (meant or place)[:1] in TIGHTENING or holds_decision({key: item}, "deny")
-        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
+        lost = (meant or place)[:1] in TIGHTENING
+        text += f"; {MEANWHILE}" if lost else ""
+        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=lost or holds_decision({key: item}, "deny"))
 
 
 def _suggestion(
@@ -351,7 +377,7 @@ def _suggestion(
     plain = key.casefold().replace("_", "").replace("-", "")
     if near := nearest(plain, folded):
         return (*path, folded[near]), f'did you mean "{folded[near]}"?'
-    other = ELSEWHERE.get(plain) or next((place for place in _places(whole) if place.endswith(f".{key}")), "")
+    other = ELSEWHERE.get(plain) or next((place for place in _places(whole) if f".{place}".endswith(f".{key}")), "")
     if other and other != dotted((*path, key)):
         return tuple(other.split(".")), f'did you mean "{other}"?'
     if path and len(names) <= FEW:

@@ -381,20 +381,22 @@ HARMLESS: Mapping[str, Fits] = {
     "$schema": lambda value: isinstance(value, str),
     "language": lambda value: isinstance(value, str),
     "model": lambda value: isinstance(value, str),
-    "limits": lambda value: isinstance(value, dict),
+    "limits": lambda value: True,
     "agents.runtime.agent": lambda value: isinstance(value, dict),
     "agents.runtime.truncation": lambda value: isinstance(value, dict),
-    "onlyPlugins": lambda value: isinstance(value, list),
-    "safeMode": lambda value: value is True,
-    "strict": lambda value: value is True,
-    "profile": lambda value: value == "remote",
+    "onlyPlugins": lambda value: True,
+    "safeMode": lambda value: value is not False,
+    "strict": lambda value: value is not False,
+    "profile": lambda value: value != "local",
 }
-"""Settings that are taken even from a file that others can write to, or that is not plain JSONC: they loosen nothing."""
+"""Settings that are taken even from a file that others can write to, or that is not plain JSONC: they loosen nothing. A wrong
+value of the last ones may be meant to restrict; the checks of all layers decide."""
 
 _JSON5_BYTES = 64 * 1024
 """The largest file that is tried as JSON5: json5 needs about 15 ms per kilobyte."""
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 _SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
+_SPEAKS_OF_LIMITS = re.compile(r'"(limits|disabledPlugins|onlyPlugins|safeMode|profile)"(?!\s*:\s*(?:false|null|"local"))')
 _SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
 
 
@@ -403,13 +405,14 @@ def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
     value = _as_json5(layer.text)
     if value is not None:
         kept = without_allows(Layer(layer.source, value, layer.file, is_file=True))
-        disabled = value.get("disabledPlugins")
-        own = {"disabledPlugins": disabled} if isinstance(disabled, list) else {}
+        own = {"disabledPlugins": value["disabledPlugins"]} if "disabledPlugins" in value else {}
         return replace(kept, value=merged(kept.value, own)), True
     rules = list(salvage_denies(layer.text))
     lines: Lines = {(*RULES, index): line for index, (_, line) in enumerate(rules)}
     value = merged(dict(_switches(layer.text)), nested(RULES, [rule for rule, _ in rules]) if rules else {})
     lost = "the file cannot be read, and rules in it may be lost" if _SPEAKS_OF_RULES.search(layer.text) else ""
+    if not lost and any(word not in value for word in _SPEAKS_OF_LIMITS.findall(_blanked(layer.text))):
+        lost = "the file cannot be read, and limits or disabled plugins in it may be lost"
     return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost), False
 
 

@@ -31,6 +31,7 @@ class RootSettings(Settings):
     """The keys at the top."""
 
     aliases = {"schema_": "$schema"}
+    strictest = {"safeMode": True, "strict": True, "profile": "remote", "onlyPlugins": []}
 
     schema_: Annotated[str | None, Meta("for editors; Moryflow does not read it")] = None
     model: Annotated[str | None, Meta("the model to use, for example openai/gpt-5", min_length=1)] = None

@@ -65,6 +65,10 @@ def default_of(known: Sequence[Known], key: str) -> Any:
     return None if found is MISSING else found
 
 
+_EFFECT = re.compile("; [^;]* is (used|left out|ignored|asked about)$")
+"""The end of a problem's message, which says what happens to a wrong value in a file."""
+
+
 def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     """Return `text` as a value for `key`: as JSON if that is valid, else as plain text.
 
@@ -80,9 +84,7 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     if problems:
         first = problems[0]
         hint = first.hint or f"moryflow config explain {key}"
-        message = first.message
-        for end in ("; the default is used", "; the entry is left out", "; it is ignored"):
-            message = message.removesuffix(end)
+        message = _EFFECT.sub("", first.message)
         raise ConfigError(message, where="" if key in message else key, next_step=hint)
     return value
 

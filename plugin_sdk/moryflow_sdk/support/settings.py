@@ -110,10 +110,13 @@ class Settings(Frozen):
     Write limits and descriptions as ``Annotated[int, Meta("lines shown", gt=0)]``.
 
     :ivar aliases: names in the configuration, for fields whose name there is not their own in camelCase.
+    :ivar strictest: by name in the configuration, the value that replaces a wrong one, where the default would be laxer than
+        what a person may have meant.
     """
 
     model_fields: ClassVar[Mapping[str, Setting]] = {}
     aliases: ClassVar[Mapping[str, str]] = {}
+    strictest: ClassVar[Mapping[str, Any]] = {}
     _pydantic: ClassVar[Any] = None
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -197,7 +197,7 @@ ELSEWHERE = {
     "The draft holds a secret": "test_memory_bank_writer.py::test_proposals_that_are_not_taken",
     "The writer writes": "test_memory_bank_writer.py::test_what_was_not_agreed_to_is_put_back",
     "The reader's answer is not a package": "test_memory_bank_reader.py::test_a_package_that_is_none_does_not_count",
-    "A wrong `MEMORY_BANK_GUARD_MODE`": "test_memory_bank_guard.py::test_a_mode_that_is_none_counts_for_nothing_and_is_named",
+    "A wrong `MEMORY_BANK_GUARD_MODE`": "test_memory_bank_guard.py::test_a_mode_that_is_none_blocks_and_is_named",
 }
 """Rows whose tests stand beside others of their kind."""
 

@@ -80,15 +80,15 @@ async def test_the_environment_chooses_the_mode(project, variable, expected):
     assert ("high-risk" in talk.last["output"]) == (variable != "off")
 
 
-@pytest.mark.parametrize(("filed", "holds"), [({}, "warn"), ({"guardMode": "block"}, "block"), ({"guardMode": "of"}, "warn")])
-async def test_a_mode_that_is_none_counts_for_nothing_and_is_named(project, filed, holds):
-    """A wrong value takes nothing away that a file says, makes the host no weaker than the default, nor stops it (S3.28)."""
+@pytest.mark.parametrize("filed", [{}, {"guardMode": "block"}, {"guardMode": "of"}])
+async def test_a_mode_that_is_none_blocks_and_is_named(project, filed):
+    """A wrong value makes the guard no weaker than what may be meant, and does not stop the host (S3.28, R37)."""
     project.configure(bank=filed)
     project.environ["MEMORY_BANK_GUARD_MODE"] = "blok"
     async with project.host() as host:
         record = next(record for record in host.plugin_set.records if record.name == "memory_bank")
         assert record.status == "loaded" and "guardMode" in record.error
-        assert host.plugin_set.plugins["memory_bank"].config.guard_mode == holds
+        assert host.plugin_set.plugins["memory_bank"].config.guard_mode == "block"
 
 
 async def test_without_the_folder_nothing_is_gated(bare):

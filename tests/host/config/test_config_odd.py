@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.config import Config, load_config
+from moryflow.config import Config, load_config, nested
 
 REST = '"model": "script:kept"'
 DENY = '{"domain": "bash", "pattern": "rm *", "decision": "deny"}'
@@ -216,8 +217,11 @@ SLIPS: dict[str, tuple[str, Any]] = {
     '"disabledPlugins": "evil, other"': ("disabledPlugins", ["evil", "other"]),
     '"onlyPlugins": "good"': ("onlyPlugins", ["good"]),
     '"safeMode": "yes"': ("safeMode", True),
+    '"safeMode": ["sure"]': ("safeMode", True),
     '"strict": 1': ("strict", True),
     '"profile": "Remote"': ("profile", "remote"),
+    '"profile": 7': ("profile", "remote"),
+    '"onlyPlugins": 7': ("onlyPlugins", []),
     f'"agents": {{"runtime": {{"permission": {{"rules": {DENY}}}}}}}': (
         "agents.runtime.permission.rules",
         [{"domain": "bash", "pattern": "rm *", "decision": "deny"}],
@@ -232,6 +236,65 @@ def test_a_slip_loses_nothing_that_tightens(read: Read, entry: str, tmp_path: Pa
     config = read(tmp_path)
     key, value = SLIPS[entry]
     assert config.get(key) == value
+    assert [problem.fatal for problem in config.problems] == [True]
+
+
+UNCLEAR: dict[str, str] = {
+    "a limit in words": '{"limits": {"maxCost": "five"}}',
+    "a limit without its name": '{"limits": 7}',
+    "a limit by another name": '{"limits": {"maxTurns": 3}}',
+    "a limit one level too deep": '{"agents": {"runtime": {"limits": {"maxSteps": 3}}}}',
+    "a limit at the top": '{"maxSteps": 3}',
+    "plugins in an object": '{"disabledPlugins": {"evil": true}}',
+    "plugins in a list in the list": '{"disabledPlugins": [["evil"]]}',
+    "a limit after fifty other mistakes": f'{{"onlyPlugins": [{"1, " * 60}"x"], "limits": 7}}',
+    "safe mode by another name": '{"safemode": true}',
+    "a torn file with a limit": '{"limits": {"maxCost": 5}, ',
+    "a torn file with a torn list": '{"disabledPlugins": ["evil"',
+    "JSON5 with a slip": "{limits: 7, disabledPlugins: ['evil']}",
+}
+
+
+@pytest.mark.parametrize("text", UNCLEAR.values(), ids=UNCLEAR.keys())
+def test_every_call_is_asked_about_while_a_limit_is_not_understood(read: Read, text: str, tmp_path: Path) -> None:
+    """The run must not be laxer than the person may have meant; no mode lifts the question (D26, R37)."""
+    file = tmp_path / "config.jsonc"
+    file.write_text(text)
+    config = read(tmp_path)
+    assert any(problem.fatal for problem in config.problems)
+    assert asks(config)
+    file.write_text(
+        '{"limits": {"maxCost": 5}, "safeMode": "no", "profile": null, "disabledPlugins": [], "agents": {"runtime": {}}}'
+    )
+    assert not asks(read(tmp_path))
+
+
+def asks(config: Config) -> bool:
+    """Whether a rule makes every call ask, in every mode."""
+    return any(rule.problem and (rule.domain, rule.decision) == ("*", "deny") for rule in config.rules())
+
+
+def test_a_slip_in_a_file_that_others_may_write_to_loses_nothing_either(read: Read, tmp_path: Path) -> None:
+    """It is the same slip, whatever else is wrong with the file (D26, R17)."""
+    file = tmp_path / "config.jsonc"
+    file.write_text('{"safeMode": "yes", "profile": "Remote", "limits": 7}')
+    file.chmod(0o666)
+    config = read(tmp_path)
+    assert (config.get("safeMode"), config.get("profile"), asks(config)) == (True, "remote", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "strict"),
+    [("memoryBank.guardMode", "blok", "block"), ("doomLoop.maxToolCalls", "twenty", 1), ("skills.claude", "never", False)],
+)
+def test_a_wrong_value_of_a_plugin_that_restricts_is_taken_as_the_strictest(
+    read: Read, key: str, value: str, strict: Any, tmp_path: Path
+) -> None:
+    """The default would be laxer than what the person may have meant; the check fails (D26, R37)."""
+    dotted = f"agents.runtime.{key}"
+    (tmp_path / "config.jsonc").write_text(json.dumps(nested(dotted.split("."), value)))
+    config = read(tmp_path)
+    assert config.get(dotted) == strict
     assert [problem.fatal for problem in config.problems] == [True]
 
 

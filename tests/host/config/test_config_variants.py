@@ -108,4 +108,5 @@ def test_a_key_that_no_section_has_is_named_in_every_section(known, tmp_path):
         value = nested(path, {"nothingLikeIt": 1})
         (tmp_path / "config.jsonc").write_text(json.dumps(value))
         said = [problem.message for problem in load_config(tmp_path, environ={}).checked(known).problems]
-        assert said == [f'unknown key "{".".join((*path, "nothingLikeIt"))}"'], path
+        effect = "; meanwhile every call is asked about" if path == ("limits",) else ""
+        assert said == [f'unknown key "{".".join((*path, "nothingLikeIt"))}"{effect}'], path
