@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
-from .failures import ConnectFailed, NoAnswer, Undecodable
+from .failures import Broken, ConnectFailed, NoAnswer, Undecodable
 from .request import Endpoint
 
 if TYPE_CHECKING:
@@ -359,17 +359,22 @@ def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]
 
 
 async def _unpack(packed: AsyncGenerator[bytes], coding: str) -> AsyncGenerator[bytes]:
-    """Yield the decompressed data, at most :data:`AT_ONCE` bytes at a time. Some servers compress each event by itself."""
-    head, unpacker = b"", None
+    """Yield the decompressed data, at most :data:`AT_ONCE` bytes at a time. Some servers compress each event by itself.
+
+    :raises Broken: the body ends within its compressed data, as one does that only a closed connection ends.
+    """
+    head, unpacker, is_whole = b"", None, True
     async with contextlib.aclosing(packed) as pieces:
         async for piece in pieces:
             if unpacker is None:
                 head += piece
+                is_whole = not head
                 if len(head) < 2:
                     continue
                 piece, unpacker = head, zlib.decompressobj(_window(head, coding))
             out = b""
             while piece or len(out) == AT_ONCE:
+                is_whole = is_whole and not piece
                 try:
                     out = unpacker.decompress(piece, AT_ONCE)
                 except zlib.error as error:
@@ -377,7 +382,10 @@ async def _unpack(packed: AsyncGenerator[bytes], coding: str) -> AsyncGenerator[
                 yield out
                 piece = unpacker.unconsumed_tail
                 if unpacker.eof:
+                    is_whole = True
                     piece, unpacker = unpacker.unused_data, zlib.decompressobj(_window(b"", coding))
+    if not is_whole:
+        raise Broken("the compressed answer is cut off")
 
 
 def _window(head: bytes, coding: str) -> int:

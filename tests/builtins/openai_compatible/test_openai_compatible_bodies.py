@@ -14,6 +14,7 @@ from moryflow.testing.replies import LoopbackServer, Reply, calls, chunk, text
 from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.client import in_turn
+from moryflow_sdk.chat_completions.failures import Broken
 from moryflow_sdk.chat_completions.transport import AT_ONCE, unpacked
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
@@ -98,6 +99,22 @@ async def test_a_compression_that_cannot_be_read_is_named(coding: str) -> None:
     with pytest.raises(ModelError) as caught:
         await events(Reply(gzip.compress(ANSWER), headers={"content-encoding": coding}))
     assert caught.value.code == "protocol" and "compressed" in str(caught.value)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "Deflate", "gzip, identity"])
+@pytest.mark.parametrize("kept", [1, 5, -1, -9])
+async def test_compressed_data_that_is_cut_off_is_no_whole_answer(coding: str, kept: int) -> None:
+    """A body that only the closed connection ends says nowhere else that a part is missing (S4.7)."""
+
+    async def body(data: bytes) -> AsyncGenerator[bytes]:
+        for byte in data:
+            yield bytes([byte])
+
+    whole = BODIES[coding]
+    assert b"".join([piece async for piece in unpacked(body(whole), coding)]).startswith(ANSWER)
+    with pytest.raises(Broken, match="cut off"):
+        async for _ in unpacked(body(whole[:kept]), coding):
+            pass
 
 
 async def test_a_bomb_is_unpacked_a_little_at_a_time() -> None:
