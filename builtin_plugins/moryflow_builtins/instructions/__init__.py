@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
-from moryflow_sdk.support.own_files import exists, is_file, open_regular
+from moryflow_sdk.support.own_files import exists, is_file, leads_nowhere, open_regular
 from moryflow_sdk.support.settings import Meta, Settings
 
 
@@ -256,13 +256,10 @@ def in_folder(folder: Path) -> Path | None:
 
 def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
     """Yield every file with the folder that must contain it, or with the reason why a file in the settings cannot be read."""
-    if settings.claude and (elsewhere := person_home()) and is_file(elsewhere / CLAUDE):
-        yield elsewhere / CLAUDE, elsewhere
-    if own := in_folder(home):
-        yield own, home
-    for folder in _project(vault):
-        if path := in_folder(folder):
-            yield path, folder
+    if settings.claude and (elsewhere := person_home()):
+        yield from _usual_places(elsewhere, (CLAUDE,))
+    for folder in (home, *_project(vault)):
+        yield from _usual_places(folder, NAMES)
     for pattern in settings.files:
         if is_address(pattern):
             continue
@@ -270,6 +267,16 @@ def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[
             yield from _matching_files(pattern, vault)
         except (ValueError, RuntimeError) as error:  # for ~NAME, or for a pattern that is not a valid glob
             yield Path(pattern), f"{NAMED_IN} names it, and no file can be named like this: {error}"
+
+
+def _usual_places(folder: Path, names: Sequence[str]) -> Iterator[tuple[Path, Path | str]]:
+    """Yield the first of `names` that is a file in `folder`, and before it those that are something else."""
+    for path in (folder / name for name in names):
+        if is_file(path):
+            yield path, folder
+            return
+        if os.path.lexists(path):
+            yield path, _why_no_file(path)
 
 
 def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
@@ -292,7 +299,7 @@ def _why_no_file(path: Path) -> str:
     except PermissionError as error:
         return f"it cannot be read: {error.strerror}"
     except OSError:
-        return "it is not there"
+        return leads_nowhere(path) or "it is not there"
     return "it is not a file"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import unicodedata
@@ -179,7 +180,7 @@ def _of_file(path: Path) -> Candidate | None:
         source=str(path),
         target=str(path),
         file=str(path / "__init__.py" if package else path),
-        manifest=str(toml) if package and toml.is_file() else "",
+        manifest=str(toml) if package and os.path.lexists(toml) else "",  # reading it fails if it is no file
         problem=_bad_name(name, str(path)),
     )
 

@@ -67,7 +67,8 @@ def read_manifest(file: Path, name: str) -> Manifest:
             text = stream.read().decode("utf-8")
         values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise LoadFailure("manifest", f"the manifest cannot be read: {error}", file=str(file)) from error
+        reason = getattr(error, "strerror", None) or error
+        raise LoadFailure("manifest", f"the manifest cannot be read: {reason}", file=str(file)) from error
     except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits and endless nesting
         raise LoadFailure("manifest", f"the manifest is not valid TOML: {error}", file=str(file)) from error
     try:

@@ -10,7 +10,7 @@ import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.replies import LoopbackServer
-from moryflow_builtins.instructions import InstructionSettings, instructions_for
+from moryflow_builtins.instructions import InstructionSettings, instructions_for, remarks
 
 pytestmark = pytest.mark.usefixtures("person")
 
@@ -190,11 +190,16 @@ def test_nothing_outside_and_no_secret_gets_in(vault, home, way):
     assert problems(vault, home)
 
 
-def test_pipes_and_folders_are_passed_over(vault, home):
-    """Opening a hostile vault does not hang (R13)."""
+def test_what_is_no_file_is_passed_over_and_named(vault, home):
+    """Opening a hostile vault does not hang, and nobody believes that what they linked is read (R13, S2.5)."""
     os.mkfifo(vault / "AGENTS.md")
     (vault / "CLAUDE.md").mkdir()
-    assert texts(vault, home) == []
+    (home / "AGENTS.md").symlink_to("gone.md")
+    (home / "CLAUDE.md").write_text("be brief")
+    assert texts(vault, home) == ["be brief"]
+    told = remarks(instructions_for(vault, home, InstructionSettings()), vault)
+    assert "this is a link that leads nowhere: gone.md" in told
+    assert "\nAGENTS.md: it is not a file\nCLAUDE.md: it is not a file" in told
 
 
 async def run(vault: Path, home: Path, *answers, prompts=("go",)) -> list[dict]:

@@ -274,6 +274,19 @@ def test_a_manifest_is_read_without_importing_the_package(bench: Any):
 
 
 @pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("gone")], ids=["a pipe", "a folder", "a broken link"]
+)
+def test_a_manifest_that_is_no_file_is_not_as_if_there_were_none(bench: Any, make: Any):
+    """What it says about the code, such as a gate, is not known, so the code does not run (CONTRACT §3, R37)."""
+    folder = bench.home / "plugins" / "big"
+    folder.mkdir(mode=0o755)
+    (folder / "__init__.py").write_text("raise SystemError('it ran')\n", "utf-8")
+    make(folder / "plugin.toml")
+    found = bench.record("big")
+    assert (found.stage, found.file) == ("manifest", str(folder / "plugin.toml"))
+
+
+@pytest.mark.parametrize(
     ("manifest", "error", "line"),
     [
         ("api = [\n", "not valid TOML", 0),
