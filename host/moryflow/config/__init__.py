@@ -80,10 +80,13 @@ class Layer:
         """Return the file, variable or flag that `path` comes from."""
         return self.names.get(dotted(path[:1]), self.file) if self.names else self.file
 
-    def problem(self, path: Place, message: str, hint: str = "", *, code: str, fatal: bool = False) -> Problem:
+    def problem(
+        self, path: Place, message: str, hint: str = "", *, code: str, fatal: bool = False, asks: bool = False
+    ) -> Problem:
         """Return a problem with the line and column of `path`."""
         line, column = self.position(path)
-        return Problem(self.label(path), line, column, message, hint, fatal, code)
+        said = f"{message}; {MEANWHILE}" if asks else message
+        return Problem(self.label(path), line, column, said, hint, fatal or asks, code, asks)
 
     def without(self, path: Place) -> Layer:
         """Return the layer without the value at `path`."""
@@ -151,6 +154,7 @@ class Problem(NamedTuple):
     :param code: the kind of problem, for example ``config_syntax`` or ``rule_invalid``.
     :param fatal: a deny rule, a limit or the disabling of a plugin may be lost, so ``config check`` fails and runs report
         the problem.
+    :param asks: because of it every call is asked about, in every mode, until it is solved.
     """
 
     file: str
@@ -160,6 +164,7 @@ class Problem(NamedTuple):
     hint: str = ""
     fatal: bool = False
     code: str = "config_value"
+    asks: bool = False
 
     @property
     def where(self) -> str:
@@ -396,7 +401,7 @@ class Config:
             lost += lost_rules(layer)
             layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
-            lost += [_asking(layer, each) for each in (*bad, *misspelt_limits(layer)) if each.message.endswith(MEANWHILE)]
+            lost += [_asking(layer, problem) for problem in (*bad, *misspelt_limits(layer)) if problem.asks]
             problems.extend([*slips, *bad_servers, *bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from moryflow_sdk.hookspecs import HOOKS, spelled
-from moryflow_sdk.support.rule_entries import MEANWHILE
 from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
@@ -46,9 +45,9 @@ def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = Fals
     for path, model in known:
         layer = _checked(layer, tuple(path.split(".")) if path else (), model, problems, strict)
     if len(problems) > MOST:
-        lost = any(problem.message.endswith(MEANWHILE) for problem in problems[MOST:])
-        text = f"{len(problems) - MOST} more values are wrong{f'; {MEANWHILE}' if lost else ''}"
-        problems = [*problems[:MOST], layer.problem((), text, code="config_value", fatal=lost)]
+        rest = problems[MOST:]
+        asks = any(problem.asks for problem in rest)
+        problems = [*problems[:MOST], layer.problem((), f"{len(rest)} more values are wrong", code="config_value", asks=asks)]
     return layer, problems
 
 
@@ -112,11 +111,11 @@ def _without_bad(
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
     strict = {place: strictest[str(place[-1])] for place in bad if _may_restrict(layer, place, path, strictest)}
     for place, message in bad.items():
-        lost = place[:1] in TIGHTENING and place[0] not in strictest
-        effect = f"{_short(strict[place])} is used" if place in strict else MEANWHILE if lost else _effect(layer, place)
-        problems.append(
-            layer.problem(place, f"{message}; {effect}", code="config_value", fatal=place[:1] in TIGHTENING or place in strict)
-        )
+        fatal = place[:1] in TIGHTENING or place in strict
+        asks = fatal and place not in strict and place[0] not in strictest
+        if not asks:
+            message += f"; {_short(strict[place])} is used" if place in strict else f"; {_effect(layer, place)}"
+        problems.append(layer.problem(place, message, code="config_value", fatal=fatal, asks=asks))
     for place in sorted(bad, key=_last_first, reverse=True):
         layer = layer.without(place) if place else layer
     for place, value in strict.items():
@@ -316,7 +315,7 @@ def misspelt_limits(layer: Layer) -> list[Problem]:
     """Return the problems of unknown keys that may have been meant as one of :data:`TIGHTENING`."""
     shape = {**_shape(RootSettings, {"limits": layer.find(("limits",))}), "agents": {"runtime": {}}}
     found = _unknown_keys_in(layer, shape, (), layer.value, shape)
-    return [problem for problem in found if problem.message.endswith(MEANWHILE)]
+    return [problem for problem in found if problem.asks]
 
 
 def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
@@ -363,9 +362,8 @@ def _unknown_keys_in(
             continue
         text = f'unknown key "{dotted(place)}"'
         meant, hint = _suggestion(path, str(key), shape, whole)
-        lost = (meant or place)[:1] in TIGHTENING
-        text += f"; {MEANWHILE}" if lost else ""
-        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=lost or holds_decision({key: item}, "deny"))
+        asks, fatal = (meant or place)[:1] in TIGHTENING, holds_decision({key: item}, "deny")
+        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal, asks=asks)
 
 
 def _suggestion(
