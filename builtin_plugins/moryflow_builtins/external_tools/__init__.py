@@ -9,12 +9,12 @@ with dependencies runs in a separate process and environment, so that it cannot 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import Ask, Diagnostic, PluginContext, Remember, Rule, Ruling, Tool, ToolCall, Turn, hookimpl
+from moryflow_sdk.support.own_files import replace_file
 from moryflow_sdk.support.patterns import compile_rule, escape
 
 if TYPE_CHECKING:
@@ -65,10 +65,8 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
     known = _allowed_tools(turn.data_dir)
     if known.get(call.tool) == _consent_key(call):
         return
-    file = _file(turn.data_dir)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(json.dumps({**known, call.tool: _consent_key(call)}, indent=2, sort_keys=True), encoding="utf-8")
-    fresh.replace(file)
+    changed = json.dumps({**known, call.tool: _consent_key(call)}, indent=2, sort_keys=True)
+    replace_file(_file(turn.data_dir), changed.encode())
 
 
 def _is_ours(call: ToolCall, turn: Turn) -> bool:

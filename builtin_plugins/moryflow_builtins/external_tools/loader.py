@@ -20,7 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.own_files import own_files, own_programs
+from moryflow_sdk.support.own_files import own_files, own_programs, replace_file
 from moryflow_sdk.support.processes import marked_environment, started
 from moryflow_sdk.support.threads import on_daemon_thread
 
@@ -170,9 +170,7 @@ async def _listing(place: Outside) -> dict[str, Any]:
         raise ToolError(f"it took longer than {LISTING_LIMIT:g} s to load", code="tool_timeout") from error
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(listing), encoding="utf-8")
-        fresh.replace(kept)
+        replace_file(kept, json.dumps(listing).encode())
     return listing
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from contextlib import suppress
 from hashlib import sha256
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import ToolError, Turn
+from moryflow_sdk.support.own_files import replace_file
 
 from . import Instructions, InstructionSettings, instructions_for, is_address
 
@@ -125,11 +125,6 @@ def _read(file: Path) -> _Kept:
 
 def _write(file: Path, kept: _Kept) -> None:
     """Store a page in the cache; if that is not possible, it will be fetched again."""
-    fresh = file.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(kept._asdict()), encoding="utf-8")
-        fresh.replace(file)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
+        replace_file(file, json.dumps(kept._asdict()).encode())

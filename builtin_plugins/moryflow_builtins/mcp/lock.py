@@ -10,14 +10,14 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError, PluginContext, config_of
-from moryflow_sdk.support.own_files import doubt_about_one
+from moryflow_sdk.support.own_files import doubt_about_one, replace_file
 from moryflow_sdk.support.settings import ServerSettings, ServersSettings
 
 FILE = "mcp.lock"
@@ -162,21 +162,9 @@ def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> None:
 
 
 def _write(home: Path, pins: Mapping[str, Pin]) -> None:
-    import tempfile  # not at module level, because a start only reads
-
     text = json.dumps({"format": _FORMAT, "servers": {name: vars(pin) for name, pin in sorted(pins.items())}}, indent=1)
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{FILE}.", suffix=".tmp", dir=home)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(name).replace(home / FILE)
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        replace_file(home / FILE, text.encode(), sync=True)
     except OSError as error:
         raise ConfigError(f"it cannot be written: {error.strerror}", where=str(home / FILE)) from error
 

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -29,7 +28,7 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp_types import Implementation
-from moryflow_sdk.support.own_files import try_lock
+from moryflow_sdk.support.own_files import replace_file, try_lock
 from pydantic import AnyUrl, ValidationError
 
 from .transports import MOST_BYTES, JudgedTransport, ServerGone
@@ -180,18 +179,8 @@ class TokenFile:
     def _write(self, stored: Mapping[str, Any]) -> None:
         """Replace the file; at no moment can other users read it."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".token", dir=self._path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(stored, file)
-                file.flush()
-                Path(name).replace(self._path)
-                about = os.fstat(descriptor)
-            self._seen = about.st_ino, about.st_ctime_ns
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        about = replace_file(self._path, json.dumps(stored).encode())
+        self._seen = about.st_ino, about.st_ctime_ns
 
 
 class StoredLogin(OAuthClientProvider):

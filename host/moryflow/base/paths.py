@@ -7,12 +7,11 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from moryflow_sdk import ConfigError, MoryflowError
-from moryflow_sdk.support.own_files import LOST_HINT, doubt_about_one, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, doubt_about_one, leads_nowhere, replace_file
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
@@ -76,19 +75,8 @@ def write_private(file: Path, text: str, *, sync: bool = False) -> None:
     :param sync: hold this even after a power cut.
     :raises OSError: it cannot be written; what was there is unchanged.
     """
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
     make_folder(file.parent)
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
-            stream.write(text)
-            if sync:
-                stream.flush()
-                os.fsync(stream.fileno())
-        fresh.replace(file)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
-        raise
+    replace_file(file, text.encode(), sync=sync)
 
 
 def readable_vault(vault: Path | str | None) -> Path:

@@ -1,5 +1,5 @@
-"""Find a person's own files in a folder, tell who else could have written them, open them without falling into traps, and
-lock them.
+"""Find a person's own files in a folder, tell who else could have written them, open them without falling into traps, lock
+them, and write them whole.
 
 A dangling link counts as a file.
 """
@@ -116,6 +116,31 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def replace_file(path: Path, data: bytes, *, sync: bool = False) -> os.stat_result:
+    """Write a file at once or not at all, for the owner alone, and return its status. Its folder must exist.
+
+    Until it is whole it has a random name that ends like its own, so it counts as a secret if the file does.
+
+    :param sync: hold this even after a power cut.
+    :raises OSError: it cannot be written; what was there is unchanged.
+    """
+    import tempfile  # not at module level, because most starts only read
+
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if sync:
+                os.fsync(descriptor)
+            Path(name).replace(path)
+            return os.fstat(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 class Doubt(NamedTuple):

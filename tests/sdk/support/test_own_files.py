@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_sdk.support import own_files
 from moryflow_sdk.support.own_files import _is_private_group as is_private_group
-from moryflow_sdk.support.own_files import doubt_about, doubt_about_one, open_regular
+from moryflow_sdk.support.own_files import doubt_about, doubt_about_one, open_regular, replace_file
+from moryflow_sdk.support.protected_files import sensitive
 
 ROOT = os.geteuid() == 0
 
@@ -212,3 +213,30 @@ def test_a_pipe_a_folder_and_a_link_in_place_of_a_file_are_refused_without_waiti
             open_regular(tmp_path / name, follow=follow)
     with open_regular(tmp_path / "link") as file:
         assert file.read() == b"text"
+
+
+def test_a_file_is_replaced_whole_and_for_its_owner_alone(tmp_path: Path) -> None:
+    """Also if everybody could read the old one; the status is that of the new file (S0.88)."""
+    file = tmp_path / "hub.token.json"
+    file.write_text("old")
+    file.chmod(0o666)
+    status = replace_file(file, b"new", sync=True)
+    assert file.read_bytes() == b"new" and file.stat().st_mode & 0o777 == 0o600
+    assert (status.st_ino, status.st_ctime_ns) == (file.stat().st_ino, file.stat().st_ctime_ns)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    """A half-written file has a name that is protected like its own until it is removed (S0.88)."""
+    place, names = tmp_path / "hub.token.json", list[str]()
+    place.mkdir()
+
+    def replace(self: Path, _: Path) -> Path:
+        names.append(self.name)
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(Path, "replace", replace)
+        replace_file(place, b"new")
+    assert place.is_dir() and list(tmp_path.iterdir()) == [place]
+    assert names[0].startswith(".") and sensitive(f"fs:/{names[0]}")
