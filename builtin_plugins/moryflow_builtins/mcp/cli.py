@@ -24,11 +24,11 @@ from .review import (
     difference_text,
     fault_of,
     find_server,
-    list_server,
     listing_text,
     server_text,
     servers_now,
     settings_now,
+    try_server,
 )
 
 LOGIN_SECONDS = 600.0
@@ -315,7 +315,7 @@ def _test_row(context: CommandContext, server: Server) -> dict[str, Any]:
     name, pin = server.name, server.pin
     common = {"name": name, "drift": {}}
     try:
-        listing: Listing = context.run(lambda turn: list_server(turn, name, server.settings))
+        listing: Listing = context.run(lambda turn: try_server(turn, name, server.settings))
     except ToolError as error:
         step = error.next_step.removeprefix("a person runs: ")
         more = f"moryflow mcp show {name}" if step in ("", f"moryflow mcp test {name}") else step

@@ -139,6 +139,10 @@ def _definition_lines(definition: Mapping[str, Any] | None) -> list[str]:
 
 
 CONNECT_SECONDS = 120.0
+"""How long a server may take to start; the first time, its program may have to be downloaded."""
+TEST_SECONDS = 60.0
+"""How long a server that is tested may take to start, as in a call; a shorter ``timeout`` of its entry applies."""
+NOTICE_SECONDS = 5.0
 LIST_SECONDS = 30.0
 """How long a server may take to answer after it is connected."""
 Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -171,13 +175,17 @@ async def query_server(
     request: Mapping[str, Any],
     more: Mapping[str, Any] = {"connect_seconds": CONNECT_SECONDS},
     show: Show | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Start a server, send it a request, and return the answer.
 
+    :param tell: called with a sentence if the answer takes long.
     :raises ToolError: the request failed.
     """
     helper = Helper(turn.data_dir, os.environ)
     seconds = more["connect_seconds"] + LIST_SECONDS
+    text = f"{name} has not answered yet; it may take {more['connect_seconds']:g} s (Ctrl-C stops)"
+    notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, tell, text)
     try:
         spec = {**spec_of(name, server, os.environ, turn.vault, turn.data_dir), **more}
         async with asyncio.timeout(seconds):
@@ -185,6 +193,7 @@ async def query_server(
     except TimeoutError:
         raise ToolError(f"it did not answer within {seconds:g} s", code="timeout") from None
     finally:
+        notice.cancel()
         await helper.close()
 
 
@@ -192,13 +201,26 @@ async def list_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
     return Listing(await query_server(turn, name, server, {"do": "list"}))
 
 
+async def try_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
+    """Return what a server lists now, and wait no longer for it than a call does."""
+    more = {"connect_seconds": min(TEST_SECONDS, server.timeout or TEST_SECONDS)}
+    return Listing(await query_server(turn, name, server, {"do": "list"}, more, tell=_tell))
+
+
+def _tell(text: str) -> None:
+    from click import echo
+
+    echo(text, err=True)
+
+
 def ask_server(context: CommandContext, name: str, server: ServerSettings, request: Mapping[str, Any], *more: Any) -> Any:
     """Do the same as :func:`query_server`, for a command.
 
     :raises ConfigError: the request failed.
     """
+    patient: Any = more or ({"connect_seconds": CONNECT_SECONDS}, None, _tell)  # a login takes as long as the person does
     try:
-        return context.run(lambda turn: query_server(turn, name, server, request, *more))
+        return context.run(lambda turn: query_server(turn, name, server, request, *patient))
     except ToolError as error:
         step = error.next_step.removeprefix("a person runs: ") or f"moryflow mcp test {name}"
         raise ConfigError(f"{name}: {error.message}", next_step=step) from error

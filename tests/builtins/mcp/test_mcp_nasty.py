@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow_builtins.mcp import review
 from moryflow_sdk import ConfigError
 
 from .conftest import Servers, settings_of
@@ -167,6 +168,15 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_next_step(servers: Se
     with pytest.raises(ConfigError, match=why) as raised:
         servers.command("mcp", "review", "gone")
     assert "Error:" not in str(raised.value) and raised.value.next_step == "moryflow mcp test gone"
+
+
+def test_a_test_of_a_silent_server_says_that_it_waits_and_gives_up(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test waits no longer for a server than a call, by the ``timeout`` of its entry (invariant 9)."""
+    monkeypatch.setattr(review, "NOTICE_SECONDS", 0.1)
+    servers.configure({"mcp": {"servers": {"mute": {"command": "sleep", "args": ["100"], "timeout": 2}}}})
+    tested = servers.command("mcp", "test", "mute")
+    assert "mute: it did not answer within 2 s" in tested
+    assert "mute has not answered yet; it may take 2 s (Ctrl-C stops)" in tested
 
 
 def test_tools_of_one_name_are_withheld_and_their_neighbour_is_not(nasty: tuple[Servers, Any]) -> None:
