@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from moryflow.config import Config, load_config
-from moryflow.hooks.plugin_set import LoadFailure, PluginSet
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.packages import put_back
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover
@@ -85,7 +85,7 @@ class GenerationBuilder:
         start_plugins = partial(self._start_plugins, found, settings, config, policy)
         plugin_set, held_back = await start_plugins(previous), dict[str, LoadFailure]()
         while previous and (worse := worse_than(previous, plugin_set, held_back)):
-            held_back |= worse
+            held_back |= worse | failed_new(previous, plugin_set)
             better = await start_plugins(with_previous(plugin_set, previous, worse), held_back)
             await dispose(plugin_set)
             plugin_set = better
@@ -170,10 +170,23 @@ def worse_than(previous: PluginSet, now: PluginSet, tried: Container[str]) -> di
         fails = record.status == "failed" and record.stage == "start"
         less = record.refused > known.refused or not {*record.failed_hooks} <= {*known.failed_hooks}
         if (fails or less) and record.hash != known.hash:
-            stage: Any = record.stage
-            error = "; ".join(note.partition("; next: ")[0] for note in record.notes) or record.error
-            found[record.name] = LoadFailure(stage, error, file=record.file, line=record.line, hint=record.hint)
+            found[record.name] = _failure_of(record)
     return found
+
+
+def failed_new(previous: PluginSet, now: PluginSet) -> dict[str, LoadFailure]:
+    """Return the plugins without a previous version that failed to start: a set built from `now` must not try them again."""
+    return {
+        record.name: _failure_of(record)
+        for record in now.records
+        if record.status == "failed" and record.stage == "start" and record.name not in previous.plugins
+    }
+
+
+def _failure_of(record: LoadRecord) -> LoadFailure:
+    stage: Any = record.stage
+    error = "; ".join(note.partition("; next: ")[0] for note in record.notes) or record.error
+    return LoadFailure(stage, error, file=record.file, line=record.line, hint=record.hint)
 
 
 def with_previous(now: PluginSet, previous: PluginSet, names: Container[str]) -> PluginSet:

@@ -178,6 +178,23 @@ async def test_a_plugin_that_is_saved_with_a_broken_one_starts_once(home):
         assert log.read_text().count("good2") == 1
 
 
+async def test_a_new_plugin_that_does_not_start_is_tried_once(home):
+    """Whatever else must be put back at the same reload: its start has effects too (SDK, ``plugin_start``)."""
+    log = home.path / "log"
+    start = f"{HOOK}def plugin_start():\n    open({str(log)!r}, 'a').write({{word!r}})\n"
+    gate = "    1 / 0\n@hookimpl\ndef tool_gate(call): ...\n"
+    home.write("plugins/old.py", start.format(word="old"))
+    home.write("plugins/new.py", start.format(word="new") + gate)
+    async with home.open() as host:
+        home.write("plugins/old.py", start.format(word="old2") + "    1 / 0\n")
+        home.write("plugins/new.py", start.format(word="new2") + gate)
+        await host.refresh()
+        record = home.record("new")
+        assert (record.status, record.stage, record.line) == ("failed", "start", 5) and "ZeroDivisionError" in record.error
+        assert home.record("old").kept and host.plugin_set.missing_gates == ("new",)
+        assert log.read_text().count("new2") == 1
+
+
 async def test_what_is_kept_may_make_another_new_version_worse(home):
     """Two plugins change names at once and one of them is broken: both keep their previous version (S0-i)."""
     home.tool("a1", name="foo", plugin="a")
