@@ -98,6 +98,8 @@ class Reloader:
         self._asked = 0.0
         self._task: asyncio.Task[None] | None = None
         self._plugin_paths: dict[Path, list[tuple[str, Callable[[Path], None]]]] = {}
+        self._failed: dict[tuple[str, Path], Callable[[Path], None]] = {}
+        """The functions of plugins that failed when they were called, by plugin and path: each is reported once."""
         self._shells: set[str] = set()
         self._appeared: list[str] = []
         self._unsubscribe = _nothing
@@ -168,7 +170,10 @@ class Reloader:
         for folder, callbacks in self._plugin_paths.items():
             if path.is_relative_to(folder):
                 for plugin, callback in callbacks:
-                    _call(plugin, callback, path)
+                    problem = _call(plugin, callback, path)
+                    if problem and self._failed.get((plugin, folder)) is not callback:  # a folder may change all the time
+                        self._failed[plugin, folder] = callback
+                        log.warning("%s", problem)
         self._on_saved(path)
 
     def _on_saved(self, path: Path) -> None:
@@ -367,14 +372,15 @@ def _nothing() -> None:
     """Do nothing: the callback for when nobody listens."""
 
 
-def _call(plugin: str, callback: Callable[[Path], None], path: Path) -> None:
+def _call(plugin: str, callback: Callable[[Path], None], path: Path) -> str:
+    """Call the function of a plugin with a path that changed, and return what went wrong, if anything."""
     try:
         callback(path)
+        return ""
     except BaseException as error:  # the isolation boundary of a plugin's own function, which may call sys.exit
         text, file, line = describe(contain_exit(error), root_of(place_of(callback)[0]))
         place = f" ({file}:{line})" if file else ""
-        step = f"moryflow plugin info {plugin}"
-        log.warning("plugin %s failed when it was told that %s changed: %s%s; %s", plugin, path, text, place, step)
+        return f"plugin {plugin} failed when it was told that {path} changed: {text}{place}; moryflow plugin info {plugin}"
 
 
 class WatchedFolder(NamedTuple):
@@ -410,6 +416,7 @@ class FileWatcher:
         self._loop = asyncio.get_running_loop()
         self._observer: Any = None
         self._watched: dict[WatchedFolder, Any] = {}
+        self._failed: set[WatchedFolder] = set()
 
     def watch(self, folders: dict[Path, bool]) -> None:
         """Watch exactly `folders` from now on: path → whether to watch everything below it. Missing folders are skipped."""
@@ -417,9 +424,10 @@ class FileWatcher:
         for folder in self._watched.keys() - wanted:
             self._unschedule(self._watched.pop(folder))
         for folder in wanted - self._watched.keys():
-            watch = self._schedule(folder.path, folder.deep)
+            watch = self._schedule(folder)
             if watch is not None:
                 self._watched[folder] = watch
+        self._failed = wanted - self._watched.keys()
 
     def stop(self) -> None:
         observer, self._observer = self._observer, None
@@ -428,7 +436,7 @@ class FileWatcher:
             observer.stop()
             observer.join(timeout=1.0)
 
-    def _schedule(self, folder: Path, deep: bool) -> Any:
+    def _schedule(self, folder: WatchedFolder) -> Any:
         from watchdog import events
 
         kinds = (
@@ -436,9 +444,12 @@ class FileWatcher:
             events.FileClosedEvent, events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent,
         )  # fmt: skip
         try:
-            return self._started().schedule(_handler(self._tell), str(folder), recursive=deep, event_filter=list(kinds))
+            handler, place = _handler(self._tell), str(folder.path)
+            return self._started().schedule(handler, place, recursive=folder.deep, event_filter=list(kinds))
         except OSError as error:  # a limit of the system, or the folder was just removed
-            log.warning("%s is not watched: %s; changes there are taken at the next start", folder, error.strerror or error)
+            if folder not in self._failed:
+                text = "%s is not watched: %s; changes there are taken at the next start"
+                log.warning(text, folder.path, error.strerror or error)
             return None
 
     def _started(self) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.plugins.consent import Consents
+from moryflow.plugins.reload import FileWatcher
 
 MARKER = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\n"
 
@@ -217,8 +219,29 @@ async def test_a_plugin_that_fails_over_a_change_is_named(home, caplog, body):
         (words / "one.txt").write_text("")
         await home.until(lambda: "plugin mine failed" in caplog.text)
         assert f"({file}:5); moryflow plugin info mine" in caplog.text and "Traceback" not in caplog.text
+        (words / "two.txt").write_text("")
         home.tool("two")
         assert await home.says() == "two"
+        await asyncio.sleep(0.2)
+        assert caplog.text.count("plugin mine failed") == 1  # a folder may change all the time
+
+
+async def test_a_folder_that_cannot_be_watched_is_reported_once(home, caplog, monkeypatch):
+    """Each reload tries again, in silence; the saved files are taken before the next turn all the same (invariant 5)."""
+
+    def started(_):
+        raise OSError(errno.ENOSPC, "the limit of watches is reached")
+
+    monkeypatch.setattr(FileWatcher, "_started", started)
+    home.tool("one")
+    async with home.open() as host:
+        for text in ("two", "three"):
+            home.tool(text)
+            await home.reloader.settled()
+            await host.refresh()
+            home.reloader._rewatch()
+        said = [record.getMessage() for record in caplog.records if "is not watched" in record.getMessage()]
+        assert said and len(said) == len(set(said))
 
 
 async def test_a_storm_of_saves_ends_in_the_last_one(home):
