@@ -244,37 +244,36 @@ def is_folder(target: Target) -> bool:
         return False
 
 
-def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), domain: str = "edit") -> Iterator[Judgement]:
-    """Yield an answer for each path below the folder `source` that is not allowed.
+def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = ()) -> Iterator[Judgement]:
+    """Yield an answer for each path below the folder `source` that may not be changed.
 
     :param goals: the new paths of the folder itself, not of the folder that will hold it.
-    :param domain: what happens at the old place: ``edit`` when the folder is moved or removed, ``read`` when it is copied.
     """
     try:
         below = paths_below(source.path or "")
     except TooManyPaths:
         reason = f"{_path_words(source)} holds more than {MAX_PATHS:,} files and folders, so they were not checked"
-        yield Judgement(domain, source.text, "ask", reason)
+        yield Judgement("edit", source.text, "ask", reason)
         return
     except OSError as error:
         reason = f"{_path_words(source)} cannot be read ({error.strerror or error}), so its files were not checked"
-        yield Judgement(domain, source.text, "ask", reason)
+        yield Judgement("edit", source.text, "ask", reason)
         return
-    for place, what in ((source, domain), *((goal, "edit") for goal in goals)):
-        yield from judge_paths(policy, place, below, what)
+    for place in (source, *goals):
+        yield from judge_paths(policy, place, below)
 
 
-def judge_paths(policy: Policy, folder: Target, paths: Sequence[str], domain: str = "edit") -> Iterator[Judgement]:
-    """Yield an answer for each of `paths` below `folder` that is not allowed, at most :data:`MAX_ASKED`."""
-    notable = (path for path in paths if policy.by_text(domain, f"{folder.text.rstrip('/')}/{path}").decision != "allow")
+def judge_paths(policy: Policy, folder: Target, paths: Sequence[str]) -> Iterator[Judgement]:
+    """Yield an answer for each of `paths` below `folder` that may not be changed, at most :data:`MAX_ASKED`."""
+    notable = (path for path in paths if policy.by_text("edit", f"{folder.text.rstrip('/')}/{path}").decision != "allow")
     for path in islice(notable, MAX_ASKED):
-        answer = judge_file(policy, _below(folder, path, domain), domain, whole=False)
+        answer = judge_file(policy, _below(folder, path), whole=False)
         yield answer._replace(remember=None)  # a stored rule could not know what else the folder holds next time
 
 
-def _below(folder: Target, path: str, domain: str) -> Target:
+def _below(folder: Target, path: str) -> Target:
     where = f"{folder.path.rstrip('/')}/{path}" if folder.path else None
-    return Target(domain=domain, kind="file", text=f"{folder.text.rstrip('/')}/{path}", given=path, path=where)
+    return Target(domain="edit", kind="file", text=f"{folder.text.rstrip('/')}/{path}", given=path, path=where)
 
 
 def _path_words(target: Target) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.permission.files import MAX_PATHS, judge_folder
 from moryflow_builtins.permission.policy import Decision, Policy
+from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.verdict import decide, is_long, judge_target
 from moryflow_sdk import ToolCall
 
@@ -111,14 +112,15 @@ def test_a_folder_that_cannot_be_read_asks(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_copied_folder_is_read_where_it_is_and_written_where_it_arrives(tmp_path: Path) -> None:
-    """The shell judge asks the same for ``cp -r`` (R35)."""
+    """As ``cp -r`` does it; where it arrives may be a folder by then (R35)."""
     policy = build_policy(vault=make_files(tmp_path / "vault", "a/.env", "gh/workflows/ci.yml"))
 
     def asked(source: str, goal: str) -> set[tuple[str, str]]:
-        places = policy.resolve(source, "read", None), policy.resolve(goal, "edit", None)
-        return {(part.domain, part.target) for part in judge_folder(policy, places[0], places[1:], "read")}
+        parts = judge_command(policy, f"cp -r {source} {goal}").parts
+        return {(part.domain, part.target) for part in parts if part.decision == "ask" and part.domain != "bash"}
 
-    assert asked("a", "b") == {("read", "vault:/a/.env"), ("edit", "vault:/b/.env")}
+    places = {("edit", "vault:/b/.env"), ("edit", "vault:/b/a/.env")}
+    assert asked("a", "b") == {("read", "vault:/a/.env"), *places}
     assert asked("gh", ".github") == {("edit", "vault:/.github/workflows"), ("edit", "vault:/.github/workflows/ci.yml")}
 
 
