@@ -312,7 +312,8 @@ def contents_of(
     for word, folder in (*named, *((word, inner) for word in effects.runs)):
         if word.static and (folder or word.tilde or word.text.startswith("/")):
             path = os.path.join(folder or "/", Path(word.text).expanduser() if word.tilde else word.text)  # noqa: PTH118
-            found.update(_program_state(path, vault))
+            state = state_of(path, vault)
+            found |= {} if state == f"is:{path}" else {rule_name(path, vault): state}
         else:
             return None
     for sought in effects.sought:
@@ -320,12 +321,6 @@ def contents_of(
             return None
         found.update(_sought_states(sought, inner, vault))
     return None if "" in found.values() else found
-
-
-def _program_state(path: str, vault: str) -> Iterator[tuple[str, str]]:
-    state = state_of(path, vault)
-    if state != f"is:{path}":
-        yield rule_name(path, vault), state
 
 
 def _sought_states(sought: SoughtFiles, folder: str, vault: str) -> Iterator[tuple[str, str]]:

@@ -161,11 +161,7 @@ class Lexer(Cursor):
             return [self.dollar(in_double=False)]
         self.position += 1
         if char == "'":
-            closed = self.text.find("'", self.position)
-            if closed < 0:
-                raise NotParsed("a single quote is not closed")
-            self.position = closed + 1
-            pieces: list[Piece] = [PlainText(self.text[start + 1 : closed], quoted=True)]
+            pieces: list[Piece] = [PlainText(self._single(), quoted=True)]
         else:
             pieces = self._double()
         self.quoted_spans.append((start, self.position))
@@ -177,6 +173,14 @@ class Lexer(Cursor):
             raise NotParsed("it ends with a backslash")
         self.position += 2
         return [] if following == "\n" else [PlainText(following, quoted=True)]
+
+    def _single(self) -> str:
+        """Read up to the closing single quote."""
+        text, closed, _ = self.text[self.position :].partition("'")
+        if not closed:
+            raise NotParsed("a single quote is not closed")
+        self.position += len(text) + 1
+        return text
 
     def _double(self) -> list[Piece]:
         """Read up to the closing double quote."""
@@ -323,13 +327,8 @@ class Lexer(Cursor):
             return (script for piece in self._double() for script in piece.scripts)
         if char == "'" and in_double:
             raise NotParsed("a single quote stands inside an expansion inside double quotes")
-        if char == "'":
-            closed = self.text.find("'", self.position)
-            if closed < 0:
-                raise NotParsed("a single quote is not closed")
-            if any(mark in self.text[self.position : closed] for mark in ("$(", "`")):
-                raise NotParsed("a command is quoted inside an expansion, which may run it all the same")
-            self.position = closed + 1
+        if char == "'" and re.search(r"\$\(|`", self._single()):
+            raise NotParsed("a command is quoted inside an expansion, which may run it all the same")
         return ()
 
     def _process(self) -> Expansion:

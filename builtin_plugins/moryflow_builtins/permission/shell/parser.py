@@ -216,6 +216,14 @@ class Parser(SimpleReader):
             return found
         return ""
 
+    def _next_word(self, problem: str) -> Word:
+        """Read a word that must come next; `problem` says that there is none."""
+        self.blanks()
+        word = self.word()
+        if word is None:
+            raise NotParsed(problem)
+        return word
+
     def _body(self, *closing: str) -> Script:
         """Read a list that must not be empty."""
         script = self.script(*closing)
@@ -289,11 +297,7 @@ class Parser(SimpleReader):
         return self._body_until("}") if self.keyword("{") else self._do()
 
     def _case(self) -> Compound:
-        self.blanks()
-        subject = self.word()
-        if subject is None:
-            raise NotParsed("'case' has no subject")
-        words, bodies = [subject], list[Script]()
+        words, bodies = [self._next_word("'case' has no subject")], list[Script]()
         self.newlines()
         self.expect("in")
         self.newlines()
@@ -310,11 +314,7 @@ class Parser(SimpleReader):
         self.take("(")
         patterns: list[Word] = []
         while not patterns or self.take("|"):
-            self.blanks()
-            pattern = self.word()
-            if pattern is None:
-                raise NotParsed("a pattern is missing")
-            patterns.append(pattern)
+            patterns.append(self._next_word("a pattern is missing"))
         self.expect(")")
         return patterns
 
@@ -399,10 +399,7 @@ class Parser(SimpleReader):
         return self.next_keyword() in OPENERS or self.operator() == "("
 
     def _function(self) -> Compound:
-        self.blanks()
-        name = self.word()
-        if name is None:
-            raise NotParsed("a function has no name")
+        name = self._next_word("a function has no name")
         if self.take("("):
             self.expect(")")
         return self.function_body(name)

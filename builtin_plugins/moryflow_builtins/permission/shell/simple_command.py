@@ -203,11 +203,12 @@ class SimpleReader(Lexer):
             self.position = min(end + 1, len(self.text))
             if line == delimiter:
                 self.quoted_spans.append((start, end))
-                return self._heredoc_word("".join(f"{text}\n" for text in lines), expands)
+                break
             if expands and (len(line) - len(line.rstrip("\\"))) % 2:
                 raise NotParsed("a line of a here-document is continued")
             lines.append(line)
-        self.unclosed = True  # bash prints a warning and takes the rest of the text
+        else:
+            self.unclosed = True  # bash prints a warning and takes the rest of the text
         return self._heredoc_word("".join(f"{text}\n" for text in lines), expands)
 
     def _heredoc_word(self, body: str, expands: bool) -> Word:

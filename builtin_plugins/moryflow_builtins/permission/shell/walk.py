@@ -106,9 +106,6 @@ class Walker:
         match command.kind:
             case "group":
                 return self.script(command.bodies[0], bases)
-            case "subshell" | "coproc":
-                self.script(command.bodies[0], bases)
-                return FoldersAfter(bases, bases)
             case "if":
                 return self._if(command.bodies, bases)
             case "while" | "for" | "select":
@@ -118,7 +115,7 @@ class Walker:
             case "function":
                 self.script(command.bodies[0], limit_bases(bases | UNKNOWN))
                 return FoldersAfter(bases, bases)
-            case _:
+            case _:  # a subshell and a co-process keep the folder to themselves
                 for body in command.bodies:
                     self.script(body, bases)
                 return FoldersAfter(bases, bases)
