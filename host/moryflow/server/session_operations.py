@@ -76,6 +76,7 @@ async def new_session(
     """Begin a session."""
     _require_confirmation(mode, confirm)
     service, new = at.service, at.service.new
+    await service.host.refresh_if_changed()  # the agent or the model may have been saved just now
     session = await service.host.new_session(
         vault or service.vault, agent=agent or new.agent, model=model or new.model, mode=mode or new.mode
     )
@@ -131,6 +132,8 @@ async def change_session(
 ) -> Any:
     """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
     _require_confirmation(mode, confirm)
+    if agent or model:
+        await at.service.host.refresh_if_changed()
     async with at.service.opened(id) as changed:
         changed.check_choice(agent, model)  # check first: a refused request must change nothing
         if mode is not None:
@@ -339,6 +342,8 @@ async def prompt(
 ) -> Any:
     """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn."""
     wanted = None if schema is None else AnswerSchema(schema)
+    if agent or model:
+        await at.service.host.refresh_if_changed()
     begun = await at.service.session(id)
     asked = text + (wanted.instructions if wanted else "")
     given = {"text": asked, "files": files, "images": images, "typed": len(text) if wanted and typed is None else typed}

@@ -302,6 +302,22 @@ def test_defaults_that_cannot_be_had_are_refused_at_the_start(home: Path, flags:
     assert "Traceback" not in refused.stderr
 
 
+def test_an_agent_or_model_that_was_saved_just_now_can_be_named(server: Server) -> None:
+    """Whoever saves a file and sends the next request is not told that there is no such name (S0-i)."""
+    agents = server.home / "agents"
+    agents.mkdir()
+
+    def save(number: int) -> dict[str, str]:
+        (agents / f"w{number}.md").write_text(f'---\n{{"id": "w{number}", "name": "W"}}\n---\nWrite.\n')
+        settings = {f"p{number}": {"baseUrl": "http://127.0.0.1:9/v1"}}
+        (server.home / "config.jsonc").write_text(json.dumps({"models": {"providers": settings}}))
+        return {"agent": f"w{number}", "model": f"p{number}/m"}
+
+    session = server.post("/sessions", save(0), 201)["id"]
+    assert server.ask("PATCH", f"/sessions/{session}", save(1)).json["agent"] == "w1"
+    server.post(f"/sessions/{session}/prompt", {"text": "Go on.", **save(2)}, 202)
+
+
 def test_a_long_output_is_read_by_range(shared: Server) -> None:
     """Whole characters, to the end; a stored output that is not there says so (S0.56)."""
     session = shared.session({"calls": [{"name": "lengthy", "arguments": {"text": "äöü", "times": 40_000}}]}, "Done.")
