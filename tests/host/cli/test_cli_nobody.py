@@ -25,6 +25,13 @@ def test_a_question_at_the_end_of_standard_input_is_a_denial(cli: Any, output: s
     assert [each["cause"] for each in result["denied"]] == ["headless", "headless"]
 
 
+def test_a_later_turn_of_piped_input_does_not_hide_a_denial(cli: Any) -> None:
+    """``chat`` without a person ends as ``run`` would (CONTRACT §1)."""
+    done = cli("chat", "-m", cli.script(ASKS, "done", "well"), stdin="hi\nho\n")
+    assert (done.returncode, done.stdout) == (4, "done\nwell\n")
+    assert cli("chat", "-m", cli.script("done", "well"), stdin="hi\nho\n").returncode == 0
+
+
 def test_the_rules_that_are_named_let_the_calls_run(cli: Any) -> None:
     """The next command can be typed as it stands, for every call that was denied; programs find the same (CONTRACT §1, §2)."""
     done = cli("run", "-m", cli.script(ASKS, "done"), "hi")

@@ -66,7 +66,9 @@ class Conversation:
         yield from (path for path, _ in files.walk(files.resolve(".")))
 
     async def run(self, source: LineSource) -> int:
-        """Talk until the input ends. Return the exit code of the last turn, or 0 if a person sits at the terminal."""
+        """Talk until the input ends. Return the exit code of the last turn that went wrong; 0 if none did, or for a person at
+        the terminal.
+        """
         self._interactive = source.interactive
         self._source = source
         if self._asker is not None:
@@ -234,7 +236,7 @@ class Conversation:
         self._view.finish(result.text)
         if self._interactive:
             self._view.totals()
-        self._code = result.exit_code
+        self._code = result.exit_code or self._code  # a later turn must not hide that an earlier one went wrong
         self._too_long = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
             self._source.take_all_back()
