@@ -297,7 +297,7 @@ def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin
         part for part in (server_text(name, server), difference_text(pin, listing), listing_text(listing)) if part
     )
     hash = digest([shown, [each["hash"] for each in listing.tools]])
-    fresh = fresh.replace(shown=hash)
+    fresh = fresh._replace(shown=hash)
     if accept and not hash.startswith(accept):
         raise ConfigError(
             f"what {name} shows now has the hash {hash[:12]}, not {accept[:64]}", next_step=f"moryflow mcp review {name}"

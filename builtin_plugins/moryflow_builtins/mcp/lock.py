@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import ConfigError, PluginContext, config_of
 from moryflow_sdk.support.own_files import doubt_about_one, replace_file
@@ -24,8 +24,8 @@ FILE = "mcp.lock"
 _FORMAT = 1
 
 
-class Pin:
-    """What a person accepted of one server; immutable. It is not a dataclass, because creating one slows every start.
+class Pin(NamedTuple):
+    """What a person accepted of one server. It is not a dataclass, because creating one slows every start.
 
     :ivar configured: hash of the server's configuration when it was accepted.
     :ivar shown: hash of the text that the person saw.
@@ -37,22 +37,14 @@ class Pin:
     :ivar withheld: tools that have changed since they were accepted → how.
     """
 
-    def __init__(
-        self,
-        configured: str,
-        shown: str,
-        identity: Mapping[str, Any],
-        server: Mapping[str, Any],
-        tools: tuple[Mapping[str, Any], ...],
-        prompts: tuple[Mapping[str, Any], ...] = (),
-        beyond: int = 0,
-        withheld: Mapping[str, str] | None = None,
-    ) -> None:
-        self.configured, self.shown, self.identity, self.server = configured, shown, identity, server
-        self.tools, self.prompts, self.beyond, self.withheld = tools, prompts, beyond, withheld or {}
-
-    def replace(self, **changes: Any) -> Pin:
-        return Pin(**{**vars(self), **changes})
+    configured: str
+    shown: str
+    identity: Mapping[str, Any]
+    server: Mapping[str, Any]
+    tools: tuple[Mapping[str, Any], ...]
+    prompts: tuple[Mapping[str, Any], ...] = ()
+    beyond: int = 0
+    withheld: Mapping[str, str] = {}
 
     @property
     def by_name(self) -> dict[str, Mapping[str, Any]]:
@@ -157,12 +149,12 @@ def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> None:
         pins = read_lock(home)
         pin = pins.get(server)
         if pin is not None and not changes.items() <= pin.withheld.items():
-            pins[server] = pin.replace(withheld={**pin.withheld, **changes})
+            pins[server] = pin._replace(withheld={**pin.withheld, **changes})
             _write(home, pins)
 
 
 def _write(home: Path, pins: Mapping[str, Pin]) -> None:
-    text = json.dumps({"format": _FORMAT, "servers": {name: vars(pin) for name, pin in sorted(pins.items())}}, indent=1)
+    text = json.dumps({"format": _FORMAT, "servers": {name: pin._asdict() for name, pin in sorted(pins.items())}}, indent=1)
     try:
         replace_file(home / FILE, text.encode(), sync=True)
     except OSError as error:
