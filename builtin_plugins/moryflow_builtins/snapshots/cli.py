@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
+from functools import partial
 from typing import Any
 
 import click
 from moryflow_sdk import ConfigError, SlashResult, Turn
+from moryflow_sdk.support import texts
 
 from .recorder import shadow_of
 from .undo import Plan, UndoChange, UndoResult, carry_out, plan_redo, plan_undo
@@ -18,12 +19,7 @@ from .undo import Plan, UndoChange, UndoResult, carry_out, plan_redo, plan_undo
 _LINES = 200
 """How many lines of the diff are shown; the rest is counted."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def visible(line: str) -> str:
-    """Return one line with control characters escaped, so no content or name of a file can control the terminal."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
+visible = partial(texts.visible, keep="\t")
 
 
 async def describe(turn: Turn, plan: Plan) -> str:

@@ -170,7 +170,7 @@ async def test_without_git_there_is_one_notice_and_the_turn_goes_on(desk, tmp_pa
 
 
 async def test_an_odd_name_holds_up_no_undo_and_drives_no_terminal(desk):
-    """A name that is not UTF-8 is left out, control characters are made visible, the rest comes back (S4.8, R3)."""
+    """A name that is not UTF-8 is left out, control and unseen characters are spelled out, the rest comes back (S4.8, R3)."""
     odd = Path(os.fsdecode(os.fsencode(desk.vault) + b"/bad\xff"))
     odd.write_bytes(b"x")
 
@@ -179,7 +179,7 @@ async def test_an_odd_name_holds_up_no_undo_and_drives_no_terminal(desk):
             odd.write_bytes(b"y")
             (desk.vault / "f\n- g").touch()
 
-    await desk.turn(write("e", "\x1b]0;z\x07"), "done", watch=command)
+    await desk.turn(write("e", "\x1b]0;z\x07\u200b"), "done", watch=command)
     done = desk.cli("session", "undo", "-y")
-    assert "\x1b" not in done.stderr and "-\\x1b]0;z\\x07" in done.stderr and "left alone: f\\n- g was" in done.stderr
+    assert "\x1b" not in done.stderr and "-\\x1b]0;z\\x07\\u200b" in done.stderr and "left alone: f\\n- g was" in done.stderr
     assert not (desk.vault / "e").exists() and odd.read_bytes() == b"y"
