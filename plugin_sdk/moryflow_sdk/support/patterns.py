@@ -99,37 +99,18 @@ _TOKEN = re.compile(r"\\(.)|(\*)|(\?)|\[([!^]?)((?:\]|\\.|[^\]\\])(?:\\.|[^\]\\]
 
 
 def _segment(glob: str) -> str:
-    pieces: list[str] = []
-    position = 0
+    runs, position = [""], 0  # the parts between stars
     for token in _TOKEN.finditer(glob):
-        pieces.append(re.escape(glob[position : token.start()]))
+        runs[-1] += re.escape(glob[position : token.start()])
         position = token.end()
         escaped, star, question, negated, members = token.groups()
-        if escaped is not None:
-            pieces.append(re.escape(escaped))
-        elif star:
-            pieces.append("*")
-        elif question:
-            pieces.append("[^/]")
+        if star:
+            runs.append("")
+        elif escaped is not None:
+            runs[-1] += re.escape(escaped)
         else:
-            pieces.append(f"(?!/)[{'^' if negated else ''}{_members(members)}]")
-    pieces.append(re.escape(glob[position:]))
-    return _join_runs("".join(run) for run in _split(pieces))
-
-
-def _split(pieces: list[str]) -> Iterator[list[str]]:
-    """Yield the runs of `pieces` between stars."""
-    run: list[str] = []
-    for piece in pieces:
-        if piece == "*":
-            yield run
-            run = []
-        else:
-            run.append(piece)
-    yield run
-
-
-def _join_runs(runs: Iterator[str]) -> str:
+            runs[-1] += "[^/]" if question else f"(?!/)[{'^' if negated else ''}{_members(members)}]"
+    runs[-1] += re.escape(glob[position:])
     first, *rest = runs
     middle = "".join(f"(?>[^/]*?{run})" for run in rest[:-1] if run)
     return first + middle + (f"[^/]*{rest[-1]}" if rest else "")
@@ -227,17 +208,11 @@ def _text(prefix: str, pattern: str) -> Pattern:
 def _segments(pattern: str) -> tuple[str, ...]:
     """Split `pattern` at its unescaped stars; ``\\*`` and ``\\\\`` are a literal star and backslash."""
     segments = [""]
-    position = 0
-    while position < len(pattern):
-        char = pattern[position]
-        if char == "*":
+    for escaped, star, char in re.findall(r"\\([*\\])|(\*)|([\s\S])", pattern):
+        if star:
             segments.append("")
-        elif char == "\\" and pattern[position + 1 : position + 2] in ("*", "\\"):
-            position += 1
-            segments[-1] += pattern[position]
         else:
-            segments[-1] += char
-        position += 1
+            segments[-1] += escaped or char
     return tuple(segments)
 
 
