@@ -167,13 +167,10 @@ def follow(url: Url, location: str) -> Url:
     elif location.startswith("//"):
         target = parse_url(f"{url.scheme}:{location}")
     else:
-        head, _, tail = location.partition("?")
-        if not head:
-            path = url.path
-        else:
-            path = head.split("#")[0] if head.startswith("/") else url.path.rpartition("/")[0] + "/" + head.split("#")[0]
-        query = f"?{tail.split('#')[0]}" if tail else ""
-        target = parse_url(str(Url(url.scheme, url.host, url.port, path or "/")) + query)
+        head, _, tail = location.partition("#")[0].partition("?")
+        folder = url.path.rpartition("/")[0]
+        path = head if head.startswith("/") else f"{folder}/{head}" if head else url.path
+        target = parse_url(str(Url(url.scheme, url.host, url.port, path, f"?{tail}" if tail else "")))
     if url.scheme == "https" and target.scheme == "http":
         raise RefusedUrl("a redirect from https to http is not followed")
     return target

@@ -214,6 +214,7 @@ def test_a_redirect_is_checked_like_a_url() -> None:
     """Relative, absolute and scheme-relative steps; never from https to http (D50)."""
     page = parse_url("https://example.com/a/b?c")
     assert str(follow(page, "../x?y#z")) == "https://example.com/x?y"
+    assert str(follow(page, "x#z?y")) == "https://example.com/a/x"
     assert str(follow(page, "?q")) == "https://example.com/a/b?q"
     assert str(follow(page, "//example.org/x")) == "https://example.org/x"
     for location in ("http://example.com/", "///127.0.0.1/", "javascript:alert(1)", "//127.0.0.1/", "/a\r\nX: y", "\\\\x"):
