@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -338,18 +339,17 @@ FileStates = dict[Path, tuple[int, int]]
 def _file_states(home: Path, written: Iterable[Path]) -> FileStates:
     """Return what changes with each file that a generation is made from, in the home and in the paths `written`.
 
-    The time is that of the last change of content, owner or mode: a file that others may write to allows less. The home has
+    The time is that of the last change of content, owner or mode: a file that others may write to allows less. A folder has
     only the latter two, because other files in it change at every turn.
     """
     roots = (*map(home.joinpath, (*TEXT_FOLDERS, *items(home))), *written)
+    own = (home, *map(home.joinpath, (*_HOME_FILES, *CODE_FOLDERS)))
     states: FileStates = {}
-    for path in (*(home / name for name in _HOME_FILES), *(path for root in roots for path in _sources(root))):
+    for path in (*own, *(path for root in roots for path in _sources(root))):
         with suppress(OSError):  # it does not exist, or was just removed
             found = path.stat()
-            states[path] = found.st_ctime_ns, found.st_size
-    with suppress(OSError):
-        found = home.stat()
-        states[home] = found.st_mode, found.st_uid
+            is_folder = stat.S_ISDIR(found.st_mode)
+            states[path] = (found.st_mode, found.st_uid) if is_folder else (found.st_ctime_ns, found.st_size)
     return states
 
 
@@ -357,7 +357,7 @@ _NOT_WRITTEN = ("__pycache__", "node_modules")
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    """Yield the files below `root` that may be part of a generation, or `root` itself if it is a file."""
+    """Yield the files below `root` that may be part of a generation, and their folders, or `root` itself if it is a file."""
     if not root.is_dir():
         yield root
     for folder, names, leaves in os.walk(root):
@@ -365,6 +365,7 @@ def _sources(root: Path) -> Iterator[Path]:
             names.clear()
             continue
         names[:] = [name for name in names if name not in _NOT_WRITTEN and not name.startswith(".")]
+        yield Path(folder)
         yield from (Path(folder, leaf) for leaf in leaves if is_source(f"{folder}/{leaf}"))
 
 

@@ -283,6 +283,19 @@ async def test_what_others_may_write_from_now_on_allows_nothing_in_the_next_turn
         assert host.config.rules() == []
 
 
+@pytest.mark.parametrize("place", ["plugins/big/__init__.py", "plugins/big", "plugins", "."])
+async def test_code_that_others_may_write_from_now_on_is_told_of_at_the_next_turn(home, place):
+    """Although nothing was saved: the mode of each folder above it counts (R17); so does that it is mended."""
+    home.tool("one", plugin="big/__init__")
+    async with home.open() as host:
+        (home.path / place).chmod(0o777)
+        await host.refresh_if_changed()
+        assert home.record("big").kept and "everybody can write to" in home.reports.pop().lines()[-1]
+        (home.path / place).chmod(0o700)
+        await host.refresh_if_changed()
+        assert "plugin big: fixed" in home.reports.pop().lines()[0]
+
+
 async def test_a_row_of_saves_without_end_holds_up_no_call(home):
     """A reload storm: what was saved before the call holds, what is saved meanwhile is not waited for (issue 5)."""
     home.tool("zero")
@@ -329,4 +342,4 @@ def test_what_others_have_written_is_not_looked_through(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     states = _file_states(tmp_path / "home", [tmp_path])
-    assert {path.relative_to(tmp_path).as_posix() for path in states} == {"mine.py", "below/also.py"}
+    assert {path.relative_to(tmp_path).as_posix() for path in states} == {".", "mine.py", "below", "below/also.py"}
