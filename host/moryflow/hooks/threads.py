@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -63,14 +64,13 @@ class PluginUnresponsive(Exception):
 class _Job:
     """One call: the loop waits for it, a worker thread makes it. `body`: it runs the body of a tool.
 
+    :param work: the function with its arguments, in the context of the caller.
     :param by_processor_time: the deadline counts the thread's processor time, not elapsed time.
     """
 
-    function: Callable[..., Any]
-    arguments: Sequence[Any]
+    work: Callable[[], Any]
     timeout: float
     loop: asyncio.AbstractEventLoop
-    context: contextvars.Context
     body: bool = False
     by_processor_time: bool = False
     done: threading.Lock = field(default_factory=threading.Lock)
@@ -120,9 +120,8 @@ class Worker:
         """
         if self.abandoned:
             raise PluginUnresponsive
-        job = _Job(
-            function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body, by_processor_time
-        )
+        work = partial(contextvars.copy_context().run, function, *arguments)
+        job = _Job(work, timeout, asyncio.get_running_loop(), body, by_processor_time)
         job.done.acquire()
         patience = 0 if self.busy else PATIENCE
         self._queue.put(job)
@@ -280,7 +279,7 @@ def _work(job: _Job) -> None:
     if job.future is None or not job.future.cancelled():
         job.worked, job.started = time.thread_time() if job.by_processor_time else 0.0, time.monotonic()
         try:
-            job.value = job.context.run(job.function, *job.arguments)
+            job.value = job.work()
         except BaseException as error:  # the isolation boundary of the thread: the caller gets whatever a plugin raises
             job.error = contain_exit(error)
     job.finished = True
