@@ -187,10 +187,8 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
         note_messages(following, args, effects)
     _note_bulk_changes(name, following, effects)
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
-    effects.checkout, effects.moves_names = (
-        checkout_of(name, following, first_path, marked=first_path < len(args)),
-        moved_names(name),
-    )
+    effects.checkout = checkout_of(name, following, first_path, marked=first_path < len(args))
+    effects.moves_names = moved_names(name)
     effects.git_output = output_of(name, args, following, first_path)
     if name in ("apply", "am"):
         from .payloads import git_patch
