@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from moryflow_sdk import DOMAINS, Allow, Ask, Deny, FrozenDict, Remember, Rule, Target, Verdict
 from moryflow_sdk.support.patterns import Pattern, compile_rule
-from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line
+from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line, without_case
 from moryflow_sdk.support.rule_entries import hidden_character
 from moryflow_sdk.verdicts import Bypass, Cause
 
@@ -111,10 +110,7 @@ def guards_sensitive(rule: Rule) -> bool:
 @lru_cache(maxsize=4096)
 def plain_text(text: str) -> str:
     """Return `text` as the most lenient volume compares names: no case, no invisible characters, no trailing dots."""
-    if not text.isascii():
-        visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
-        text = unicodedata.normalize("NFC", "".join(visible).casefold())
-    return "/".join(part.rstrip(". ") or part for part in text.lower().split("/"))
+    return "/".join(part.rstrip(". ") or part for part in without_case(text).split("/"))
 
 
 # ---------------------------------------------------------------- answers

@@ -144,16 +144,21 @@ _NO_TEXT = re.compile(r"\[[^]]*\]|[*?/]")
 _BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
 
 
+def without_case(text: str) -> str:
+    """Return `text` in lower case, without invisible characters, and with accents composed in one way."""
+    if not text.isascii():
+        visible = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+        text = unicodedata.normalize("NFC", visible.casefold())
+    return text.lower()
+
+
 def plain_names(path: str) -> list[str]:
     """Return the names in `path`, at least one, in the form in which the most lenient file system compares them.
 
     Case, invisible characters, a trailing slash, spaces, dots and a stream (``:name``) make no difference, because some file
     systems, and people, take such names for the same file. The kind of a target's text (``vault:/a``) is removed.
     """
-    if not path.isascii():
-        visible = "".join(c for c in unicodedata.normalize("NFKC", path) if unicodedata.category(c) != "Cf")
-        path = unicodedata.normalize("NFC", visible.casefold())
-    names = path.lower().split("/")
+    names = without_case(path).split("/")
     while len(names) > 1 and names[-1] in ("", "."):
         names.pop()
     return [name.partition(":")[0].strip().rstrip(". ") or name for name in names]
