@@ -32,7 +32,7 @@ class DoomLoopSettings(Settings):
     :ivar enabled: if false, loops are not looked for.
     """
 
-    strictest = {"maxAttempts": 1, "maxToolCalls": 1, "sameToolThreshold": 1, "cooldownToolCalls": 0}
+    strictest = {"maxAttempts": 1, "maxToolCalls": 1, "sameToolThreshold": 1, "cooldownToolCalls": 0, "enabled": True}
 
     max_attempts: Limit = 3
     max_tool_calls: Limit = 60

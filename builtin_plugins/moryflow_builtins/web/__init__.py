@@ -70,6 +70,8 @@ class WebSettings(Settings):
         address in this network and decide themselves where it leads.
     """
 
+    strictest = {"behindFakeIp": False}
+
     seconds: Annotated[float, Meta(gt=0, le=600, strict=True)] = 30
     max_bytes: Annotated[int, Meta(gt=0, le=256 * 1024 * 1024, strict=True)] = 10 * 1024 * 1024
     behind_fake_ip: bool = False

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 _ROUNDS = 5
 """Dropping one value may reveal another error; after this many rounds the whole section is dropped."""
 
-TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",))
-"""Settings whose defaults are looser than any other value: if one is dropped, every call is asked about, as for a lost deny."""
+AGENT = ("agents", "runtime", "agent")
+TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",), AGENT)
+"""Settings whose defaults may be looser than another value: while one is dropped, every call is asked about."""
 
 _NO = ("", "0", "false", "no", "off")
 
@@ -57,9 +58,13 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
         if section is MISSING:
             return layer
         if not isinstance(section, Mapping):
-            message = f"{dotted(path[:end])} must be an object, not {kind(section)}; it is ignored"
-            problems.append(layer.problem(path[:end], message, code="config_type", fatal=holds_decision(section, "deny")))
-            return layer.without(path[:end])
+            strictest = getattr(model, "strictest", {}) if end == len(path) and not isinstance(section, bool | None) else {}
+            asks, fatal = _tightens(path[:end]), bool(strictest) or holds_decision(section, "deny")
+            effect = "" if asks else f"; {_short(strictest)} is used" if strictest else "; it is ignored"
+            message = f"{dotted(path[:end])} must be an object, not {kind(section)}{effect}"
+            problems.append(layer.problem(path[:end], message, code="config_type", fatal=fatal, asks=asks))
+            layer = layer.without(path[:end])
+            return replace(layer, value=merged(layer.value, nested(path, dict(strictest)))) if strictest else layer
     for _ in range(_ROUNDS):
         found = layer.find(path)
         section = _declared_part(found, model) if isinstance(found, Mapping) else None
@@ -111,7 +116,7 @@ def _without_bad(
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
     strict = {place: strictest[str(place[-1])] for place in bad if _may_restrict(layer, place, path, strictest)}
     for place, message in bad.items():
-        fatal = place[:1] in TIGHTENING or place in strict
+        fatal = _tightens(place) or place in strict
         asks = fatal and place not in strict and place[0] not in strictest
         if not asks:
             message += f"; {_short(strict[place])} is used" if place in strict else f"; {_effect(layer, place)}"
@@ -123,11 +128,15 @@ def _without_bad(
     return layer
 
 
+def _tightens(place: Place) -> bool:
+    return any(tuple(place[: len(path)]) == path for path in TIGHTENING)
+
+
 def _may_restrict(layer: Layer, place: Place, path: tuple[str, ...], strictest: Mapping[str, Any]) -> bool:
     """Whether the wrong value at `place` may have made the host stricter: anything but a plain no may."""
     if len(place) != len(path) + 1 or place[-1] not in strictest or (value := layer.find(place)) is None:
         return False
-    return not strictest[str(place[-1])] or str(value).strip().casefold() not in _NO
+    return strictest[str(place[-1])] is not True or str(value).strip().casefold() not in _NO
 
 
 def _effect(layer: Layer, place: Place) -> str:
@@ -280,6 +289,7 @@ def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 ELSEWHERE = {
+    "agent": "agents.runtime.agent.id",
     "modelsettings": "agents.runtime.prompt.params",
     "mcpservers": "mcp.servers",
     "permissions": "agents.runtime.permission.rules",
@@ -311,11 +321,16 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     return [*found, *_unfilled_variables(layer, (), layer.value)]
 
 
+MOST_UNKNOWN = 200
+"""The most unknown keys that are compared with names; with more, any may have been meant."""
+
+
 def misspelt_limits(layer: Layer) -> list[Problem]:
     """Return the problems of unknown keys that may have been meant as one of :data:`TIGHTENING`."""
-    shape = {**_shape(RootSettings, {"limits": layer.find(("limits",))}), "agents": {"runtime": {}}}
+    shape = {**_shape(RootSettings, {"limits": layer.find(("limits",))}), "agents": {"runtime": {"agent": {"id": None}}}}
     found = _unknown_keys_in(layer, shape, (), layer.value, shape)
-    return [problem for problem in found if problem.asks]
+    first = list(islice(found, MOST_UNKNOWN))
+    return [problem for problem in first if problem.asks] or [one._replace(asks=True) for one in first[MOST_UNKNOWN - 1 :]]
 
 
 def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
@@ -362,8 +377,9 @@ def _unknown_keys_in(
             continue
         text = f'unknown key "{dotted(place)}"'
         meant, hint = _suggestion(path, str(key), shape, whole)
-        asks, fatal = (meant or place)[:1] in TIGHTENING, holds_decision({key: item}, "deny")
-        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal, asks=asks)
+        lost, fatal = _tightens(meant or place), holds_decision({key: item}, "deny")
+        asks = lost and path in ((), ("limits",), AGENT[:1], AGENT[:2], AGENT)  # where :func:`misspelt_limits` looks
+        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal or lost, asks=asks)
 
 
 def _suggestion(
@@ -373,7 +389,7 @@ def _suggestion(
     names = [name for name in shape if name != "*"]
     folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
     plain = key.casefold().replace("_", "").replace("-", "")
-    if near := nearest(plain, folded):
+    if plain not in ELSEWHERE and (near := nearest(plain, folded)):
         return (*path, folded[near]), f'did you mean "{folded[near]}"?'
     other = ELSEWHERE.get(plain) or next((place for place in _places(whole) if f".{place}".endswith(f".{key}")), "")
     if other and other != dotted((*path, key)):

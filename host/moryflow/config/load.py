@@ -382,7 +382,7 @@ HARMLESS: Mapping[str, Fits] = {
     "language": lambda value: isinstance(value, str),
     "model": lambda value: isinstance(value, str),
     "limits": lambda value: True,
-    "agents.runtime.agent": lambda value: isinstance(value, dict),
+    "agents.runtime.agent": lambda value: True,
     "agents.runtime.truncation": lambda value: isinstance(value, dict),
     "onlyPlugins": lambda value: True,
     "safeMode": lambda value: value is not False,
@@ -396,7 +396,9 @@ _JSON5_BYTES = 64 * 1024
 """The largest file that is tried as JSON5: json5 needs about 15 ms per kilobyte."""
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 _SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
-_SPEAKS_OF_LIMITS = re.compile(r'"(limits|disabledPlugins|onlyPlugins|safeMode|profile)"(?!\s*:\s*(?:false|null|"local"))')
+_SPEAKS_OF_LIMITS = re.compile(
+    r'"(limits|disabledPlugins|onlyPlugins|safeMode|profile|agent)"\s*:(?!\s*(?:false|null|"local"))'
+)
 _SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
 
 
@@ -412,7 +414,7 @@ def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
     value = merged(dict(_switches(layer.text)), nested(RULES, [rule for rule, _ in rules]) if rules else {})
     lost = "the file cannot be read, and rules in it may be lost" if _SPEAKS_OF_RULES.search(layer.text) else ""
     if not lost and any(word not in value for word in _SPEAKS_OF_LIMITS.findall(_blanked(layer.text))):
-        lost = "the file cannot be read, and limits or disabled plugins in it may be lost"
+        lost = "the file cannot be read, and limits, disabled plugins or the agent in it may be lost"
     return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost), False
 
 

@@ -63,6 +63,8 @@ class RunCommandSettings(Settings):
 class EditorSettings(Settings):
     """What an editor does itself that speaks with ``moryflow acp``; both loosen what is promised, see ``docs/editors.md``."""
 
+    strictest = {"editorWrites": False, "editorTerminal": False}
+
     editor_writes: Annotated[bool, Meta("if the editor can write files, let it write changes of texts", strict=True)] = False
     editor_terminal: Annotated[bool, Meta("run commands in a terminal of the editor, outside the sandbox", strict=True)] = False
 
@@ -75,6 +77,8 @@ class AgentSettings(Settings):
 
 class ModeSettings(Settings):
     """How freely the agent works."""
+
+    strictest = {"default": "agent"}
 
     default: Annotated[Literal["agent", "full_access"], Meta("the mode of new sessions")] = "agent"
 
@@ -164,6 +168,8 @@ class CompactionSettings(Settings):
 
 class ExternalToolSettings(Settings):
     """Tools of the person's own, in the folder ``tools`` of Moryflow's home."""
+
+    strictest = {"enabled": False}
 
     enabled: Annotated[bool, Meta("load the tools of the tools folder")] = False
 
