@@ -1,7 +1,7 @@
 // A tool's call: name, target, state and time; its body is made when it is opened, its question stands inside it.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { at, get, post } from "./api.js";
-import { Diff } from "./diff.js";
+import { Diff, visible } from "./diff.js";
 import { html } from "./html.js";
 import { Proposal } from "./memory.js";
 import { approvals, drop, parsed, show, tell } from "./state.js";
@@ -9,6 +9,7 @@ import { t } from "./strings.js";
 import { Transcript } from "./transcript.js";
 
 const LINES = 200; // of an output that are put into the page at once
+const ASKED = 40; // of a target or a preview in a question, until all are asked for
 
 export function Card({ call, result, shown }) {
   const known = shown.calls.value[call.id] ?? {};
@@ -21,7 +22,7 @@ export function Card({ call, result, shown }) {
   return html`
     <article class=${`card ${state}`} aria-label=${`${call.name}: ${t(state)}`}>
       <button class="card-head" aria-expanded=${opened} onClick=${() => setOpened(!opened)}>
-        <b>${call.name}</b> <span class="target">${visible(target(call.name, args, result))}</span>
+        <b>${visible(call.name)}</b> <span class="target">${visible(target(call.name, args, result))}</span>
         ${result?.truncated && html`<span class="badge">${t("truncated")}</span>`}
         <span class="state">${t(state)}</span> <${Time} known=${known} ms=${ms} done=${Boolean(result)} />
       </button>
@@ -35,9 +36,6 @@ export function Card({ call, result, shown }) {
     </article>
   `;
 }
-
-/** Text in which nothing hides: what reorders or cannot be seen stands there as an escape. */
-const visible = (text) => text.replace(/[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** What a call is about, without the name of its tool; of a command, the command and how it failed. */
 function target(tool, args, result) {
@@ -144,9 +142,10 @@ function Question({ asked, shown }) {
   return html`
     <div class="question" role="group" tabindex="-1" id=${asked.id} aria-label=${`${t("question")}: ${request.tool}`} onKeyDown=${pressed}>
       <p><b>${circles ? t("circles") : t("mayIt")}</b></p>
-      ${(request.targets ?? []).map((one) => html`<pre class="target">${visible(one)}</pre>`)}
+      ${(request.targets ?? []).map((one) => html`<${Diff} text=${one} most=${ASKED} kind="target" />`)}
+      ${request.folder && request.folder !== "vault:/" && html`<p class="folder"><b>${t("folder")}</b> ${visible(request.folder)}</p>`}
       <p class="because">${visible(request.reason)}</p>
-      ${request.preview && html`<${Diff} text=${visible(request.preview)} />`}
+      ${request.preview && html`<${Diff} text=${request.preview} most=${ASKED} />`}
       ${request.always && html`<p class="always"><b>${t("always")}</b> ${visible(request.always)}</p>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       <div class="answers">

@@ -1,5 +1,5 @@
 // A proposal for the memory bank: what would change, and the two answers that decide it.
-import { Diff } from "./diff.js";
+import { Diff, visible } from "./diff.js";
 import { html } from "./html.js";
 import { t } from "./strings.js";
 
@@ -14,7 +14,7 @@ export function Proposal({ call, args, result, shown }) {
   return html`
     <section class="proposal" aria-label=${t("memory")}>
       <p><b>${t("memory")}</b></p>
-      ${args.why && html`<p class="because">${t("because")}: ${args.why}</p>`}
+      ${args.why && html`<p class="because">${t("because")}: ${visible(args.why)}</p>`}
       <${Diff} text=${change} />
       ${!passed && html`<div class="answers">
         <button onClick=${answer("write")}>${t("write")} <kbd>mb:write</kbd></button>

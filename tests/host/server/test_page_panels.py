@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from moryflow_sdk.support.texts import visible
 
 from .conftest import ASKS, Server, expect, finished, say
 
@@ -281,6 +283,43 @@ def test_what_hides_in_a_call_is_seen(server: Server, tab: Callable[..., Any]) -
     page.locator(".question").wait_for()
     assert page.locator(".card-head .target").text_content() == "a\\u202eb\\u200bc"
     assert page.locator(".question .output").text_content() == "what: a\\u202eb\\u200bc"
+
+
+def test_no_character_hides_that_a_terminal_spells_out(server: Server, tab: Callable[..., Any]) -> None:
+    """All of them, each after a letter, and more marks than one carries, in the arguments and in the name of a card (R3)."""
+    hiding = [f"a{chr(code)}" for code in range(sys.maxunicode) if not 0xD800 <= code < 0xE000 and code != 0xA]
+    hiding = [text for text in hiding if visible(text, keep="\t") != text]
+    assert len(hiding) > 4_000
+    what = "".join([*hiding, "e" + "\u0301" * 9, "/\u0338"])
+    session = server.session({"calls": [{"name": "danger", "arguments": {"what": what}}]}, "Done.")
+    page = tab(server, session)
+    say(page, "Do it")
+    shown = page.locator(".question .output").text_content()
+    assert visible(shown, keep="\t") == shown
+    assert len(shown) > len(what)
+    assert visible(page.locator(".card-head").text_content()) == page.locator(".card-head").text_content()
+    server.post(f"/sessions/{session}/cancel")
+
+
+def test_neither_end_of_a_call_is_out_of_sight(server: Server, tab: Callable[..., Any]) -> None:
+    """A long one loses its middle, which a button shows; nothing scrolls; where a command runs is said (S0.9, R3)."""
+    (server.vault / "make").mkdir()
+    command = {"command": "make", "workdir": "make"}  # a folder with the name of the command, which has been shown already
+    lines = [f"line {number}" for number in range(3_000)]
+    calls = [{"name": "danger", "arguments": {"what": "\n".join(lines)}}, {"name": "bash", "arguments": command}]
+    session = server.session({"calls": calls}, "Done.")
+    page = tab(server, session)
+    say(page, "Do it")
+    shown = page.locator(".question .output")
+    expect(shown).to_contain_text("line 1\n")
+    expect(shown).to_contain_text("line 2999")
+    assert "line 1500\n" not in shown.text_content()
+    assert shown.evaluate("box => box.scrollHeight <= box.clientHeight")
+    shown.locator("button").click()
+    expect(shown).to_have_text("what:\n" + "\n".join(f"  {line}" for line in lines))
+    page.locator(".question button.primary").click()
+    expect(page.locator(".question .folder")).to_have_text("Folder vault:/make")
+    server.post(f"/sessions/{session}/cancel")
 
 
 def test_what_is_typed_meanwhile_stays_when_a_message_comes_back(server: Server, tab: Callable[..., Any]) -> None:
