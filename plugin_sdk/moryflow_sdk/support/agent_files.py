@@ -24,10 +24,14 @@ RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _KNOWN = (
     "id", "name", "description", "modelSettings", "mode", "model", "tools", "permission", "hidden", "maxSteps",
-    "temperature", "top_p",
+    "maxTurns", "temperature", "top_p",
 )  # fmt: skip
 _DENIED = ("disallowedTools", "disallowed-tools", "disallowed_tools")
 """The fields in which files of other systems name the tools that an agent may not use."""
+_RESTRICTS = {"tools": "tools", "rule": "permission", "permi": "permission", "steps": "maxSteps", "turns": "maxSteps"}
+"""A part of the name of an unknown field, in lower case → the field that it probably means."""
+_ASKS = ("permission", "maxSteps")
+"""The fields that restrict an agent, besides its tools: while one is not understood, every call is asked about."""
 _HALF = re.compile("[\ud800-\udfff]")
 _PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
 _TAKES = {
@@ -85,8 +89,9 @@ def make_agent(
     tools, denied = _tools([] if "tools" in unknown.values() else metadata.get("tools"), warnings)
     denied = (*denied, *_denied_elsewhere(metadata, warnings))
     rules = _without_distrusted_allows(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
-    if misspelt := next((key for key, near in unknown.items() if near == "permission"), ""):
-        problem = f"the field {misspelt!a:.80} is not known"
+    steps, wrong_steps = _steps(metadata, warnings)
+    lost = [f"the field {key!a:.80} is not known" for key, near in unknown.items() if near in _ASKS]
+    for problem in filter(None, [*lost, wrong_steps][:1]):
         rules = (*rules, not_understood(ANY_DOMAIN, problem, source="agent", file=source))
     fields = {
         "id": name,
@@ -100,7 +105,7 @@ def make_agent(
         "rules": rules,
         "settings": _settings(metadata, warnings),
         "hidden": _flag(metadata, "hidden", warnings),
-        "max_steps": _steps(metadata.get("maxSteps"), warnings),
+        "max_steps": steps,
         "source": source,
     }
     try:
@@ -112,7 +117,7 @@ def make_agent(
 
 def _probable_field(key: str) -> str:
     """Return the field that an unknown one probably means; any name with ``tools`` in it may be meant to restrict tools."""
-    return "tools" if "tools" in key.lower() else nearest(key, _KNOWN)
+    return next((field for part, field in _RESTRICTS.items() if part in key.lower()), "") or nearest(key, _KNOWN)
 
 
 def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[str, ...]:
@@ -135,7 +140,7 @@ def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tu
 
 def _unknown_field_effect(near: str) -> str:
     """Return the effect of an unknown field, for a message. A field that may be meant to restrict the agent always has one."""
-    costs = {"permission": MEANWHILE, "tools": "the agent gets no tools of it"}
+    costs = {**dict.fromkeys(_ASKS, MEANWHILE), "tools": "the agent gets no tools of it"}
     return (
         f"is not known{f'; {costs[near]}' if near in costs else ' and is ignored'}{f'; did you mean {near!r}?' if near else ''}"
     )
@@ -178,11 +183,15 @@ def _flag(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> bool
     return value is True
 
 
-def _steps(value: Any, warnings: list[Remark]) -> int | None:
+def _steps(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[int | None, str]:
+    """Return the limit of model calls, and what is wrong with it, if anything. Another system calls it ``maxTurns``."""
+    field = "maxSteps" if metadata.get("maxSteps") is not None else "maxTurns"
+    value = metadata.get(field)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_STEPS):
-        return value
-    warnings.append((("maxSteps",), f"maxSteps: {value!a:.60} is not a whole number from 1 to {MOST_STEPS:,}; it is ignored"))
-    return None
+        return value, ""
+    problem = f"{field}: {value!a:.60} is not a whole number from 1 to {MOST_STEPS:,}"
+    warnings.append(((field,), f"{problem}; {MEANWHILE}"))
+    return None, problem
 
 
 # ---------------------------------------------------------------- tools

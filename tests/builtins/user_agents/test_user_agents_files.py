@@ -78,6 +78,30 @@ def test_a_field_that_is_nearly_right_is_named_with_the_right_one():
 
 
 @pytest.mark.parametrize(
+    "field",
+    [
+        "'maxSteps': 'one'",
+        "'maxTurns': 0",
+        "'maxsteps': 3",
+        "'max_turns': 3",
+        "'rules': {'edit': 'deny'}",
+        "'permissionMode': 'plan'",
+    ],
+)
+def test_a_limit_of_an_agent_that_is_not_understood_makes_it_ask(field):
+    """The agent must not be freer than its author may have meant (R37, D41)."""
+    agent, (said,) = parse_agent(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
+    assert agent is not None and "; meanwhile every call is asked about" in said.message
+    assert [(rule.domain, rule.decision) for rule in agent.rules if rule.problem] == [("*", "deny")]
+
+
+def test_the_limit_of_another_system_is_taken():
+    """Claude Code calls it ``maxTurns``; our own name counts where both are written (S0.90)."""
+    agent, problems = parse_agent(b"---\n{'id': 'a', 'name': 'A', 'maxTurns': 3}\n---\nBe brief.\n", "a.md")
+    assert (agent.max_steps, problems) == (3, [])
+
+
+@pytest.mark.parametrize(
     "head", ["  id: w\n  # colour: no\n  colour: red\n  modelSettings:\n    temperature: 9\n  mode: boss", "json"]
 )
 def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
