@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Ask, Denied, ToolContext, ToolError, ToolResult
+from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.processes import end_marked
 from moryflow_sdk.support.protected_files import RUNS_LATER, without_git_credentials
 from moryflow_sdk.support.sandbox import FileRules, Sandbox
@@ -196,7 +197,7 @@ class Confined:
         """Return an empty file to show instead; for a file that git tracks an unreadable one, or git would commit it empty."""
         index = self._vault / ".git" / "index"
         with suppress(OSError):
-            if os.fsencode(path) in index.read_bytes():
+            if os.fsencode(path) in _content(index):
                 return self._make_file("closed", "", 0)
         return self._make_file("empty", "")
 
@@ -236,11 +237,17 @@ async def _uncancelled(work: Callable[[], Settled]) -> Settled:
 def _without_credentials(config: Path) -> str:
     """Return a configuration of git without its tokens and passwords; empty if it holds none."""
     try:
-        text = config.read_text(encoding="utf-8", errors="surrogateescape")
+        text = _content(config).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
     clean = without_git_credentials(text)
     return clean if clean != text else ""
+
+
+def _content(file: Path) -> bytes:
+    """Return the content of an ordinary file; a command may have put a pipe in its place, and reading that would block."""
+    with open_regular(file) as stream:
+        return stream.read()
 
 
 def _package_folder(path: str) -> str:

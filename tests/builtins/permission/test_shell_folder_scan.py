@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import folder_scan, judge_command
+from moryflow_sdk.support.threads import on_daemon_thread
 
 from .judging import git
 
@@ -123,6 +124,23 @@ def test_an_ignore_file_that_takes_secrets_back_counts(name: str, judge, vault: 
         stream.write("!.env\n")
     verdict = judge("rg foo")
     assert verdict.decision == "ask" and "app/.env" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("rg x app", ".gitignore"),
+        ("git add -A", ".gitignore"),
+        ("docker build app", "app/.dockerignore"),
+        ("npm publish app", "app/package.json"),
+        ("grep -r x .", ".git/config"),
+    ],
+)
+def test_a_pipe_holds_up_no_judgement(command: str, name: str, judge, vault: Path) -> None:
+    """An ignore file that nobody writes to the end of leaves nothing out (R36, R37)."""
+    (vault / name).unlink(missing_ok=True)
+    os.mkfifo(vault / name)
+    assert on_daemon_thread(lambda: judge(command).decision, "judge").result(10) == "ask"
 
 
 def test_ignore_files_are_git_s_only_in_a_repository(judge, vault: Path) -> None:

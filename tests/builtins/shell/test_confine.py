@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -315,6 +316,23 @@ async def test_what_is_hidden_is_said(place):
     """A file that is empty in there is no riddle (STYLE)."""
     result = await run(Context(place, "cat .env"), 60)
     assert result.output.endswith("[hidden in the sandbox: .env]")
+
+
+async def test_a_pipe_in_a_repository_holds_up_no_command(place):
+    """Only a bound on time would end the wait for whoever writes to it (R37)."""
+    pipes = [place[0] / ".git" / name for name in ("config", "index")]
+    for pipe in pipes:
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+    calling = asyncio.create_task(run(Context(place, "echo ran"), 60))
+    await asyncio.wait((calling,), timeout=20)
+    held_up = not calling.done()
+    while not calling.done():
+        for pipe in pipes:  # let a thread that waits go on
+            with contextlib.suppress(OSError):
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        await asyncio.sleep(0.1)
+    assert not held_up and "ran" in calling.result().output
 
 
 async def test_what_the_person_cannot_read_anyway_is_no_remark_on_a_failure(place, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moryflow_sdk import Target
 from moryflow_sdk.support.patterns import TooMany, braces
-from moryflow_sdk.support.protected_files import sensitive_among, without_git_credentials
+from moryflow_sdk.support.protected_files import read_start, sensitive_among, without_git_credentials
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
@@ -48,10 +48,9 @@ def _top(root: str) -> Path | None:
 
 
 def _text(file: Path) -> str:
-    """Return the content of an ignore file; empty if it cannot be read or is too long."""
+    """Return the content of an ignore file; empty if it cannot be read, is no ordinary file, or is too long."""
     try:
-        with file.open("rb") as stream:
-            text = stream.read(_LONGEST + 1)
+        text = read_start(file, _LONGEST + 1)
     except OSError:
         return ""
     return "" if len(text) > _LONGEST else text.decode("utf-8", "replace")
@@ -192,10 +191,10 @@ def _is_plain_git_config(path: str, part: Judgement) -> bool:
     if not path.endswith("/.git/config") or part.decision != "ask" or part.rule is None or part.rule.source != "default":
         return False
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_start(path, _LONGEST).decode("utf-8", "surrogateescape")
     except OSError:
         return False
-    return without_git_credentials(text) == text
+    return len(text) < _LONGEST and without_git_credentials(text) == text
 
 
 def _question(why: str, found: list[Judgement]) -> Judgement:

@@ -203,8 +203,7 @@ def _repository_at(folder: Path) -> Path | None:
 
 def _follow_git_file(file: Path) -> Path:
     """Return the git directory that a ``.git`` file names; the file itself if git would not follow it."""
-    with file.open("rb") as stream:
-        text = stream.read(_LONGEST_LINK).decode("utf-8", "surrogateescape")
+    text = read_start(file, _LONGEST_LINK).decode("utf-8", "surrogateescape")
     mark, _, goal = text.partition(":")
     goal = goal.strip("\r\n").lstrip(" ")
     return (file.parent / goal).resolve() if mark == "gitdir" and goal and "\0" not in goal else file

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any
 
+from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.protected_files import read_start
 
 from .effects import CommandEffects, CommandItem, EffectUnknown, Patch, names_of, operands_of, small_number, values_of
@@ -226,9 +227,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _members(path: str) -> Iterator[tuple[str, bool]]:
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise UnreadableArchive
+    with open_regular(path, follow=False) as stream:
         head = stream.read(8)
         stream.seek(0)
         members = _zip_members(stream) if head.startswith(b"PK") else _tar_members(stream, head)
