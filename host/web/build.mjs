@@ -23,6 +23,7 @@ await build({
   splitting: true,
   chunkNames: "[name]",
   legalComments: "eof",
+  alias: { "decode-named-character-reference": "./src/html.js" },
 });
 await build({ entryPoints: ["src/page.css"], minify: true, outdir: out.pathname });
 for (const name of ["index.html", "icon.svg", "asking.svg"]) cpSync(new URL(name, sources), new URL(name, out));

@@ -5,37 +5,82 @@ import { gfmStrikethrough, gfmStrikethroughHtml } from "micromark-extension-gfm-
 import { gfmTable, gfmTableHtml } from "micromark-extension-gfm-table";
 import { gfmTaskListItem, gfmTaskListItemHtml } from "micromark-extension-gfm-task-list-item";
 import * as streaming from "streaming-markdown";
+import { policy } from "./html.js";
 import { tell } from "./state.js";
 import { t } from "./strings.js";
 
 const SAFE = /^(https?:|mailto:)/i;
-// micromark escapes HTML and empties links of other kinds itself; this policy is for its output alone.
-const policy = globalThis.trustedTypes?.createPolicy("moryflow", { createHTML: (html) => html }) ?? { createHTML: (html) => html };
 const OPTIONS = {
   extensions: [gfmAutolinkLiteral(), gfmStrikethrough(), gfmTable(), gfmTaskListItem()],
-  htmlExtensions: [gfmAutolinkLiteralHtml(), gfmStrikethroughHtml(), gfmTableHtml(), gfmTaskListItemHtml()],
+  // The last one leaves a row as short as it is: filled up, a table of 150 KB becomes one of 50 million cells.
+  htmlExtensions: [gfmAutolinkLiteralHtml(), gfmStrikethroughHtml(), gfmTableHtml(), gfmTaskListItemHtml(), { exit: { tableRow() { this.tag("</tr>"); } } }],
 };
-/** Characters above which text is shown as it is: nobody reads a book in a bubble. */
+/** Milliseconds after which the rest of a text is shown as it is. The page does nothing else meanwhile. */
+const PATIENCE = 1500;
+/**
+ * The time of micromark grows with the square of what it gets: 50 KB of quotes take half a minute. So it gets a text by
+ * pieces, and the parser of the stream gets what is longer or deeper.
+ */
+const PIECE = 500;
+const LONG = 4_000;
+/** Characters above which a piece is shown as it is: nobody reads a book in a bubble. */
 const LONGEST = 400_000;
+/** Characters that may wait for the end of a link, read again with each that comes; after them all is shown as it is. */
+const WAITING = 4_000;
+const DEEP = /^[ \t]*(?:>[ \t]*|(?:[-+*]|\d{1,9}[.)])[ \t]+){16}/m;
+/** Columns of a table, and elements in one another; what is in more of them stands in the last one. */
+const COLUMNS = 100;
+const NESTED = 50;
 /** Characters of code above which it gets no colours. */
 const MOST_CODE = 100_000;
 
 /** Put `text`, which is whole, into `element`. */
 export function render(element, text) {
-  if (text.length > LONGEST) {
-    const plain = document.createElement("pre");
-    plain.textContent = text;
-    element.replaceChildren(plain);
-    return;
+  const began = performance.now();
+  const { content } = document.createElement("template"); // whose images ask for nothing
+  const definitions = (text.match(/^ {0,3}\[[^\]\n]+\]:.+$/gm) ?? []).join("\n").slice(0, 1000);
+  for (const piece of pieces(text)) {
+    if (piece.length > LONGEST || performance.now() - began > PATIENCE) {
+      content.append(Object.assign(document.createElement("pre"), { textContent: piece }));
+    } else if (piece.length > LONG || DEEP.test(piece)) {
+      const streamed = stream(content);
+      streamed.add(piece);
+      streamed.end();
+    } else {
+      const template = document.createElement("template");
+      template.innerHTML = policy.createHTML(micromark(`${definitions}\n\n${piece}`, OPTIONS));
+      content.append(template.content);
+    }
   }
-  const template = document.createElement("template");
-  template.innerHTML = policy.createHTML(micromark(text, OPTIONS));
-  for (const image of template.content.querySelectorAll("img")) image.replaceWith(linkOf(image.getAttribute("src") || "", image.alt));
-  for (const link of template.content.querySelectorAll("a")) outside(link);
-  for (const box of template.content.querySelectorAll("input")) box.setAttribute("aria-label", box.checked ? "done" : "open");
-  for (const code of template.content.querySelectorAll("pre > code[class^=language-]")) if (code.textContent.length < MOST_CODE) seen.observe(code);
-  if (navigator.clipboard) for (const block of template.content.querySelectorAll("pre")) block.append(copying());
-  element.replaceChildren(template.content);
+  for (const image of content.querySelectorAll("img")) image.replaceWith(linkOf(image.getAttribute("src") || "", image.alt));
+  for (const link of content.querySelectorAll("a")) outside(link);
+  for (const box of content.querySelectorAll("input")) box.setAttribute("aria-label", box.checked ? "done" : "open");
+  for (const code of content.querySelectorAll("code[class]")) code.className = code.classList[0]; // a model may name more, that are the page's own
+  for (const code of content.querySelectorAll("pre > code[class^=language-]")) if (code.textContent.length < MOST_CODE) seen.observe(code);
+  if (navigator.clipboard) for (const block of content.querySelectorAll("pre:has(> code)")) block.append(copying());
+  element.replaceChildren(...content.childNodes);
+}
+
+/** Yield Markdown by pieces: one ends at an empty line, where the line after it belongs to no list and no code. */
+function* pieces(text) {
+  let piece = [];
+  let size = 0;
+  let fence = "";
+  let empty = false;
+  for (const line of text.split(/(?<=\n)/)) {
+    if (!fence && empty && size > PIECE && !/^(?:[ \t]|[-+*][ \t\r\n]|\d{1,9}[.)])/.test(line)) {
+      yield piece.join("");
+      piece = [];
+      size = 0;
+    }
+    const [, mark = "", after = ""] = /^[ \t]*(`{3,}|~{3,})(.*)/.exec(line) ?? [];
+    if (!fence) fence = mark;
+    else if (mark.startsWith(fence) && !after.trim()) fence = "";
+    empty = !line.trim();
+    piece.push(line);
+    size += line.length;
+  }
+  yield piece.join("");
 }
 
 /** Return a button that copies the code it stands in. */
@@ -78,12 +123,32 @@ function outside(link) {
 /** Return a function that appends what comes to `element`, and one that ends it. */
 export function stream(element) {
   const renderer = streaming.default_renderer(element);
-  const set = renderer.set_attr;
+  const { add_token: begin, end_token: end, set_attr: set } = renderer;
+  const ends = []; // of the open tokens; a dollar is text
+  renderer.add_token = (data, type) => {
+    const within = data.nodes[data.index];
+    if (data.index >= NESTED) data.nodes[++data.index] = within; // a browser's tab ends at some thousands
+    else if (type === streaming.TABLE_CELL && within.childElementCount >= COLUMNS) data.nodes[++data.index] = within.lastElementChild;
+    else begin(data, type === streaming.IMAGE ? streaming.LINK : type); // an image would be asked for from another host
+    ends.push(type === streaming.EQUATION_INLINE ? "$" : type === streaming.EQUATION_BLOCK ? "$$" : "");
+    data.nodes[data.index].append(ends.at(-1));
+  };
+  renderer.end_token = (data) => {
+    const mark = ends.pop();
+    if (/^[$\\]/.test(parser.pending)) data.nodes[data.index].append(mark); // else the line ended first
+    end(data);
+  };
   renderer.set_attr = (data, type, value) => {
-    if (type === streaming.HREF && !SAFE.test(value)) return;
-    if (type === streaming.SRC) return; // an image would be asked for from another host
-    set(data, type, value);
+    if (type === streaming.LANG) set(data, type, `language-${value.split(/\s/)[0]}`);
+    else if (type === streaming.HREF || type === streaming.SRC) {
+      set(data, streaming.HREF, value);
+      outside(data.nodes[data.index]);
+    } else set(data, type, value);
   };
   const parser = streaming.parser(renderer);
-  return { add: (text) => streaming.parser_write(parser, text), end: () => streaming.parser_end(parser) };
+  const write = (text) => (parser.pending.length > WAITING ? element.append(text) : streaming.parser_write(parser, text));
+  const add = (text) => {
+    for (let at = 0; at < text.length; at += WAITING) write(text.slice(at, at + WAITING));
+  };
+  return { add, end: () => streaming.parser_end(parser) };
 }

@@ -216,6 +216,51 @@ def test_what_a_model_writes_is_text(server: Server, tab: Callable[..., Any]) ->
     expect(page.locator(".markdown a", has_text="ok")).to_have_count(2)
 
 
+NOTED = """() => {
+    window.noted = new Set();
+    const note = () => document.querySelectorAll(".markdown [class], .markdown a").forEach(one =>
+        noted.add(one.tagName === "A" ? `${one.href} ${one.target}` : one.className));
+    new MutationObserver(note).observe(document.body, {childList: true, subtree: true, attributes: true});
+}"""
+
+
+def test_a_model_names_no_part_of_the_page(server: Server, tab: Callable[..., Any]) -> None:
+    """Its code has the class of a language only, and its links leave the tab alone, also while they stream (R3)."""
+    code = "```question card\nMay it?\n```\n\n```x&#32;question\n```"
+    session = server.session(f"{code}\n\n[a](https://example.org/a)\n\n$A &amp; $B")
+    page = tab(server, session)
+    page.evaluate(NOTED)
+    say(page, "Go on")
+    page.locator(".assistant:not(.live) .markdown", has_text="$A & $B").wait_for()
+    assert set(page.evaluate("[...noted]")) == {
+        "language-question", "language-x", "language-x&#32;question", "copy", "https://example.org/a _blank",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        "|" + "a|" * 1_000 + "\n|" + "-|" * 1_000 + "\n" + "|a\n" * 20_000,
+        "a\n=\n\n" * 50_000,
+        "> " * 20_000 + "x",
+        ">a\n\n" * 50_000,
+        "[a](" * 50_000,
+        "*_" * 50_000 + "a" + "_*" * 50_000,
+        "- a\n\n  - b\n\n    - c\n\n" * 10_000,
+    ],
+    ids=["table", "headings", "deep", "quotes", "links", "emphasis", "lists"],
+)
+def test_no_text_holds_the_page_up(server: Server, tab: Callable[..., Any], text: str) -> None:
+    """What takes a parser minutes, or a browser all its memory, is shown in seconds; the next prompt is answered (R3)."""
+    page = tab(server, server.session(text, "Next."))
+    say(page, "go")
+    page.locator(".assistant:not(.live) .markdown > *").first.wait_for()
+    page.reload()
+    say(page, "more")
+    expect(page.locator(".markdown", has_text="Next.")).to_be_visible(timeout=30_000)
+
+
 def test_a_line_of_five_megabytes_is_shown(server: Server, tab: Callable[..., Any]) -> None:
     """It is text, and the page goes on."""
     session = server.session("x" * 5_000_000, "Next.")
