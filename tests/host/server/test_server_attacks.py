@@ -130,7 +130,7 @@ def test_a_refusal_is_as_guarded_as_an_answer(shared: Server, headers: dict[str,
 
 GUARDS = {
     "x-content-type-options", "cross-origin-resource-policy", "cross-origin-opener-policy", "referrer-policy", "cache-control",
-    "content-security-policy",
+    "content-security-policy", "x-dns-prefetch-control",
 }  # fmt: skip
 
 

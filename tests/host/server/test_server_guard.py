@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import stat
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from moryflow.server.app import OPERATIONS
@@ -31,6 +32,15 @@ def test_a_path_that_is_not_there_wants_the_token_too(shared: Server) -> None:
     """Nobody learns what exists (R32)."""
     for path in ("/docs", "/openapi.yaml", "/nothing", "//", "/page"):
         assert shared.ask("GET", path, headers={"Authorization": ""}).status == 401
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 300 + ".js", "..%2fapp.py", "page.js%00.js", "%2e%2e", ".", "sources.sha256", "\xff.js"]
+)
+def test_no_name_of_a_page_file_fails_or_leads_elsewhere(shared: Server, name: str) -> None:
+    """A stranger needs no token for these, so each is a 404, and none is an error in the log (R32)."""
+    reply = shared.ask("GET", f"/page/{quote(name, safe='%')}", headers={"Authorization": ""})
+    assert (reply.status, reply.json["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize(
