@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from moryflow_sdk.verdicts import Rule
 
+from .own_files import replace_file
 from .patterns import Pattern, compile_rule
 from .protected_files import RUNS_LATER, SECRETS, read_start
 
@@ -255,7 +256,8 @@ def _find_working(memory: Path | None) -> Sandbox | None:
             return Sandbox(program)
         if _starts(program):
             if memory is not None and identity:
-                _remember(memory, identity)
+                with suppress(OSError):  # the next process tries again
+                    replace_file(memory, identity)
             return Sandbox(program)
     return None
 
@@ -266,14 +268,6 @@ def _has_content(memory: Path, expected: bytes) -> bool:
         return read_start(memory, len(expected) + 1) == expected
     except OSError:
         return False
-
-
-def _remember(memory: Path, identity: bytes) -> None:
-    """Replace the file `memory`; if another process is faster, or it cannot be written, the next process tries again."""
-    with suppress(OSError):
-        memory.unlink(missing_ok=True)
-        with memory.open("xb") as file:  # never through a link or into a pipe at that path
-            file.write(identity)
 
 
 def why_none_starts() -> str:
