@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ from moryflow.runtime.host import Host
 
 from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, NounGroup, find, flags_ahead
-from .terminal import streams
+from .terminal import as_json, streams
 from .terminal.interrupts import run_on_loop, stop_at_breakpoints
 
 if TYPE_CHECKING:
@@ -111,8 +109,7 @@ class HostContext(HostCommandContext):
     def print(self, document: object, *, text: str | None = None) -> None:
         params = click.get_current_context().params
         if self.flags.as_json or params.get("as_json") or params.get("json") or text is None:
-            document = json.dumps(document, ensure_ascii=False, default=str)
-            sys.stdout.write(document.encode("utf-8", "backslashreplace").decode() + "\n")
+            click.echo(as_json(document, indent=None))
         elif text:
             click.echo(text)
 

@@ -46,6 +46,27 @@ def test_control_sequences_of_a_model_do_not_reach_the_terminal(cli: Any, at_ter
     assert "\\x1b" in terminal.raw
 
 
+DRIVES = "\x1b]0;a\x07 \x9b31m \x9d0;b\x9c \x7f \u061c \u202e \u2066"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run go --output json -m MODEL", "run go --output stream-json -m MODEL", "session show --json", "session list --json",
+     "session export", "config show --json", "permission explain bash TEXT --json", "config set model TEXT"],
+)  # fmt: skip
+def test_no_document_drives_the_terminal_and_none_loses_a_character(cli: Any, at_terminal: Begin, command: str) -> None:
+    """JSON allows the control characters from 7f on and the marks of direction; they stand there as its escapes (R3)."""
+    model = cli.script(DRIVES)
+    cli("run", "-m", model, DRIVES)
+    if "show" in command:
+        cli("config", "set", "model", DRIVES)
+    terminal = at_terminal(*({"MODEL": model, "TEXT": DRIVES}.get(word, word) for word in command.split()))
+    assert terminal.end() == 0
+    assert not re.search("[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u202e\u2066]", terminal.raw)
+    texts = [text for line in terminal.raw.splitlines() for text in re.findall(r'"(?:[^"\\]|\\.)*"', line)]
+    assert re.search("set|list", command) or any(DRIVES in json.loads(text) for text in texts)
+
+
 @pytest.mark.parametrize(
     ("typed", "outputs", "code"),
     [("once\n", ["did it"], 0), ("a\n", ["did it"], 0), ("s\n", [], 130), ("n\n", [], 0), ("try make\n", [], 0)],

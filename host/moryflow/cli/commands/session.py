@@ -18,7 +18,7 @@ from moryflow.base.atomic_write import take_over
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, noun
-from moryflow.cli.terminal import columns, first_line, plain, say, show
+from moryflow.cli.terminal import columns, escaped_json, first_line, plain, say, show
 from moryflow.runtime.documents import node_json, session_json, with_title
 from moryflow.runtime.session_stats import collect_stats
 
@@ -185,7 +185,7 @@ async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
     """Write lines as they come, and return their number."""
     number = 0
     async for line in lines:
-        out.write(line.rstrip("\n") + "\n")
+        out.write(escaped_json(line.rstrip("\n")) + "\n")
         number += 1
     out.flush()
     return number

@@ -16,7 +16,7 @@ from moryflow.cli.options import Flags
 
 from .streams import stderr, stdout
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
@@ -132,15 +132,19 @@ def terminal_width() -> int:
 
 
 def as_json(document: object, *, indent: int | None = 2) -> str:
-    """Return `document` as JSON that standard output can encode, whatever its encoding; lone surrogates become escapes."""
+    """Return `document` as JSON that standard output can encode, whatever its encoding, and that drives no terminal."""
     readable = codecs.lookup(stdout().encoding or "ascii").name == "utf-8"
-    text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
-    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return escaped_json(json.dumps(document, ensure_ascii=not readable, indent=indent, default=str))
+
+
+def escaped_json(text: str) -> str:
+    """Return JSON with escapes for the control characters and marks that JSON allows, and for lone surrogates."""
+    return re.sub(f"{_CONTROL.pattern}|{_SURROGATES.pattern}", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def show(flags: Flags, document: object, text: str) -> None:
-    """Print `document` as JSON under ``--json``, else `text`."""
+    """Print `document` as JSON under ``--json``, else `text` with control sequences made visible."""
     if flags.as_json:
         click.echo(as_json(document))
     elif text:
-        click.echo(text)
+        click.echo(plain(text))
