@@ -235,9 +235,9 @@ def test_the_session_is_held_for_the_whole_conversation(cli: Any) -> None:
 
 
 def test_a_failed_turn_does_not_end_the_conversation(cli: Any) -> None:
-    """The error is a sentence, the next line is taken, and the last turn's exit code counts."""
+    """The error is a sentence, the next line is taken, and the exit code keeps what went wrong."""
     done = cli("chat", "-m", cli.script({"error": "auth"}, "fine"), stdin="one\ntwo\n")
-    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert (done.returncode, done.stdout) == (7, "fine\n")
     assert "scripted failure" in done.stderr
 
 
