@@ -152,9 +152,20 @@ def test_empty_lines_do_not_parse_all_again(item: str, monkeypatch: pytest.Monke
 
 def test_control_sequences_are_shown_and_not_obeyed() -> None:
     """In every kind of block (R3)."""
+    assert "\\u202e\\u2066\\u061c\\u200f" in render("a&#x202e;&#x2066;&#1564;&rlm;b", colour=False)
     for text in ("\x1b[2J", "`\x1b[2J`", "```\n\x1b[2J\n```", "- \x1b[2J", "# \x1b[2J", "| \x1b[2J |\n|---|\n| x |"):
         assert "\\x1b[2J" in render(text, colour=False)
         assert "\x1b[2J" not in render(text, colour=True)
+
+
+@pytest.mark.parametrize("cells", [2, 5, 20, 500])
+def test_no_cell_of_a_table_is_lost(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that are wider than their column are broken, and a table with too many columns is shown as rows of text."""
+    monkeypatch.setenv("COLUMNS", "40")
+    row = [chr(0x100 + cell) * 30 for cell in range(cells)]
+    shown = render("\n".join((f"|{'|'.join(line)}|") for line in (row, ["-"] * cells, row)), colour=False)
+    assert all(shown.count(cell[0]) == 60 for cell in row)
+    assert max(map(len, shown.split("\n"))) <= 40
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])

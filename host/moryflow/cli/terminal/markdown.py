@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _NARROWEST = 20
+_NARROWEST_CELL = 5
+"""The columns that a cell of a table needs at least; a table without so much room is shown as rows of text."""
 _CODE = {
     "Comment": "dim", "Keyword": "magenta", "Literal.String": "green", "Literal.Number": "cyan",
     "Name.Function": "bold", "Name.Class": "bold", "Name.Decorator": "cyan", "Name.Builtin": "cyan", "Generic.Deleted": "red",
@@ -186,10 +188,11 @@ _RESET = "\x1b[0m"
 def _document(text: str) -> Any:
     """Return `text` as a Markdown document for rich to print."""
     from pygments.token import string_to_tokentype
-    from rich.markdown import CodeBlock, Heading, ListItem, Markdown
+    from rich.markdown import CodeBlock, Heading, ListItem, Markdown, TableElement
     from rich.segment import Segment
     from rich.style import Style
     from rich.syntax import ANSISyntaxTheme, Syntax
+    from rich.text import Text
 
     theme = ANSISyntaxTheme({tuple(string_to_tokentype(kind)): Style.parse(style) for kind, style in _CODE.items()})
 
@@ -209,9 +212,24 @@ def _document(text: str) -> Any:
                 yield from line
                 yield Segment("\n")
 
+    class Table(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            head, body = self.header and self.header.row, self.body.rows if self.body else []
+            rows = [[cell.content for cell in row.cells] for row in (head, *body) if row]
+            for cell in (cell for row in rows for cell in row):
+                cell.overflow = "fold"  # else a word that is wider than its column is cut
+            if rows and len(rows[0]) * _NARROWEST_CELL > options.max_width:
+                yield from (Text(" | ", overflow="fold").join(row) for row in rows)
+            else:
+                yield from super().__rich_console__(console, options)
+
     class Document(Markdown):
-        elements = Markdown.elements | {"heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Numbered}
+        elements = Markdown.elements | {
+            "heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Numbered, "table_open": Table,
+        }  # fmt: skip
 
     document = Document(text, hyperlinks=False)
     document.parsed = _parser().parse(text)
+    for part in (part for token in document.parsed for part in token.children or ()):
+        part.content = plain(part.content)  # again: a character reference such as &#x202e; is a character only now
     return document
