@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from math import inf
+from typing import Any, Literal, NamedTuple, get_args
 
-from moryflow_sdk import MoryflowError, Rule, Usage
+from moryflow_sdk import ConfigError, MoryflowError, Rule, Usage
 
 OnAsk = Literal["prompt", "deny", "fail"]
 EndReason = Literal[
@@ -37,6 +38,22 @@ class RunOptions(NamedTuple):
     max_steps: int | None = None
     max_cost: float | None = None
     key: str = ""
+
+    def check(self) -> None:
+        """Refuse values that are none: a wrong limit must not count as no limit.
+
+        :raises ConfigError: a value is wrong.
+        """
+        steps, cost = self.max_steps, self.max_cost
+        wrong = {
+            f"on_ask is 'prompt', 'deny' or 'fail', not {self.on_ask!r}": self.on_ask not in get_args(OnAsk),
+            f"max_steps is a whole number from 1, not {steps!r}": not (steps is None or (type(steps) is int and steps > 0)),
+            f"max_cost is a number above 0, not {cost!r}": not (
+                cost is None or (type(cost) in (int, float) and 0 < cost < inf)
+            ),
+        }
+        for text in (text for text, is_wrong in wrong.items() if is_wrong):
+            raise ConfigError(text, next_step="correct it, or leave it out")
 
     def within(self, limits: Mapping[str, Any], agent_steps: int | None) -> RunOptions:
         """Return the options with the configured `limits` filled in, unless the turn has its own or its agent a lower one."""

@@ -33,7 +33,7 @@ from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
 from .generation import STRICT_WAIT, WAIT, GenerationBuilder, in_development
-from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
+from .selection import Models, agent_of, base_prompt, mode_of, named_agent, refuse_failed
 from .session import Session
 from .session_lease import blank_session, doubt_about_database, read_only_scope, states_of
 from .turn_task import DirectResult, GenerationRefs
@@ -149,18 +149,18 @@ class Host:
     ) -> Session:
         """Create a session.
 
-        :raises ConfigError: the vault is not a readable folder, or the agent or the model is unknown.
+        :raises ConfigError: the vault is not a readable folder, or the agent, the model or the mode is unknown.
         """
         self.approvals.attach(asyncio.get_running_loop())
         folder = readable_vault(vault)
         chosen = self.agent(agent)
-        wanted = mode or self.config.get("agents.runtime.mode.default") or "agent"
+        wanted = mode_of(mode or self.config.get("agents.runtime.mode.default") or "agent")
         if purpose != "direct":
             self.models(self.plugin_set).choose(model, chosen.model, self.config.get("model"))
         row = await self.store.create(
             vault=str(folder),
             agent=chosen.id,
-            mode="agent" if wanted == "ask" else wanted,
+            mode=wanted,
             model=model or "",
             parent=parent,
             purpose=purpose,
@@ -348,8 +348,11 @@ async def open_host(
     :param probe: try new third-party code in a separate process first.
     :param wait: seconds to wait for that probe; a plugin that takes longer joins at a later turn.
     :param development: plugins under development, wherever they are: files, packages, projects.
-    :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
+    :param profile: ``local`` or ``remote``, instead of the configuration's.
+    :raises ConfigError: the inline configuration or `profile` is wrong. Nothing in the user's files raises.
     """
+    if profile not in (None, "local", "remote"):
+        raise ConfigError(f"unknown profile {profile!r}", next_step="use local or remote")
     env = os.environ if environ is None else environ
     builder = GenerationBuilder(
         home=home_folder(home, env),

@@ -113,7 +113,8 @@ class Session:
         :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
         :param queue: if the session is working on another prompt, here or in another process, wait until this prompt is next.
         :param watch: called with each event of the turn and of its sub-agents.
-        :raises ConfigError: there is no model, the model is unknown, or an attachment is invalid. Nothing was written.
+        :raises ConfigError: there is no model, the model is unknown, or an attachment or an option is invalid. Nothing was
+            written.
         :raises SessionBusy: the session is working on another prompt, and `queue` is false. Nothing was written.
         """
         payload: dict[str, Any] = {"text": text} if typed is None else {"text": text, "typed": typed}
@@ -251,6 +252,7 @@ class Session:
         :raises SessionBusy: the session is working on a prompt.
         :raises MoryflowError: the turn failed before the call had a result.
         """
+        options.check()
         async with self._exclusive(), self._lease.block() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             self._host.check_strict(scope)
@@ -324,6 +326,7 @@ class Session:
         queue: bool = False,
         watch: Callable[[Event], None] | None = None,
     ) -> TurnResult:
+        options.check()
         async with self._exclusive(queue=queue, watch=watch):
             with self._work.starting():
                 return await self._run_turn(prompt, options, math.inf if queue else 0)

@@ -252,6 +252,7 @@ class Service:
         """Change to the requested agent and model. A refused prompt changes nothing, so a busy session is left as it is."""
         if wanted.prompt is not None:
             attachments_payload(wanted.prompt["files"], wanted.prompt["images"])
+        wanted.options.check()
         session.check_choice(wanted.agent, wanted.model)
         if wanted.queue or self._ahead[session.id] == 1:
             if wanted.agent is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow import open_host
+from moryflow import RunOptions, open_host
+from moryflow_sdk import ConfigError
 
 BUILTINS = ("moryflow_builtins.truncation", "moryflow_builtins.script_model")
 PLUGIN = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result):\n    return None\n"
@@ -71,3 +73,27 @@ async def test_limits_of_a_turn_may_stand_in_the_file(tmp_path, limit, steps):
         session = await host.new_session(vault, model=f"script:{script}")
         result = await session.prompt("go")
     assert (result.steps, result.end_reason) == (steps, "max_steps" if limit else "completed")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_steps": 0}, {"max_steps": -1}, {"max_steps": "1"}, {"max_steps": True}, {"max_cost": 0}, {"max_cost": math.nan},
+     {"max_cost": math.inf}, {"max_cost": "five"}, {"on_ask": "never"}],
+)  # fmt: skip
+async def test_a_wrong_limit_of_a_turn_is_refused_and_not_taken_as_none(tmp_path, wrong):
+    """No turn begins; a program that passes 0 or a text must not get a turn without a limit (R37)."""
+    async with await open_host(tmp_path, environ={}, builtins=BUILTINS) as host:
+        session = await host.new_session(tmp_path, model="script:x")
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            await session.prompt("go", options=RunOptions(**wrong))
+        assert not await host.store.runs(session.id)
+
+
+async def test_a_wrong_mode_or_profile_of_a_program_is_refused(tmp_path):
+    """Neither counts as one that it may not have meant (R37)."""
+    with pytest.raises(ConfigError, match="unknown profile 'remotee'"):
+        await open_host(tmp_path, environ={}, profile="remotee")
+    async with await open_host(tmp_path, environ={}, builtins=BUILTINS) as host:
+        with pytest.raises(ConfigError, match="unknown mode 'root'"):
+            await host.new_session(tmp_path, mode="root", model="script:x")
+        assert (await host.new_session(tmp_path, mode="ask", model="script:x")).mode == "agent"

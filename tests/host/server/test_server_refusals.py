@@ -15,6 +15,7 @@ from .conftest import Server
     [
         ("POST", "/prompt", {"text": "hello", "agent": "plan", "model": "nowhere"}),
         ("POST", "/prompt", {"text": "hello", "agent": "plan", "images": [{"data": "?"}]}),
+        ("POST", "/prompt", {"text": "hello", "agent": "plan", "max_steps": 0}),
         ("PATCH", "", {"mode": "full_access", "confirm": True, "agent": "plan", "model": "nowhere"}),
         ("PATCH", "", {"mode": "full_access", "confirm": True, "agent": "nobody"}),
     ],
