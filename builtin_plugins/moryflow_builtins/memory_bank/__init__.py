@@ -74,7 +74,7 @@ class MemoryBankSettings(Settings):
     :ivar max_file_lines: ``memory-bank check`` reports a longer file in ``details/``.
     """
 
-    strictest = {"guardMode": "block"}
+    strictest = {"guardMode": "block", "sensitivePaths": ["**"], "moreSensitivePaths": ["**"]}
 
     guard_mode: Literal["off", "warn", "block"] = "warn"
     sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS

@@ -59,7 +59,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
             return layer
         if not isinstance(section, Mapping):
             strictest = getattr(model, "strictest", {}) if end == len(path) and not isinstance(section, bool | None) else {}
-            asks, fatal = _tightens(path[:end]), bool(strictest) or holds_decision(section, "deny")
+            asks, fatal = _tightens(path[:end]) and _says_something(section), bool(strictest) or holds_decision(section, "deny")
             effect = "" if asks else f"; {_short(strictest)} is used" if strictest else "; it is ignored"
             message = f"{dotted(path[:end])} must be an object, not {kind(section)}{effect}"
             problems.append(layer.problem(path[:end], message, code="config_type", fatal=fatal, asks=asks))
@@ -117,7 +117,7 @@ def _without_bad(
     strict = {place: strictest[str(place[-1])] for place in bad if _may_restrict(layer, place, path, strictest)}
     for place, message in bad.items():
         fatal = _tightens(place) or place in strict
-        asks = fatal and place not in strict and place[0] not in strictest
+        asks = fatal and place not in strict and place[0] not in strictest and _says_something(layer.find(place))
         if not asks:
             message += f"; {_short(strict[place])} is used" if place in strict else f"; {_effect(layer, place)}"
         problems.append(layer.problem(place, message, code="config_value", fatal=fatal, asks=asks))
@@ -130,6 +130,11 @@ def _without_bad(
 
 def _tightens(place: Place) -> bool:
     return any(tuple(place[: len(path)]) == path for path in TIGHTENING)
+
+
+def _says_something(value: Any) -> bool:
+    """Whether a value in a place that restricts may have been meant to restrict."""
+    return not (value is None or value is False or value == {})
 
 
 def _may_restrict(layer: Layer, place: Place, path: tuple[str, ...], strictest: Mapping[str, Any]) -> bool:
@@ -377,9 +382,20 @@ def _unknown_keys_in(
             continue
         text = f'unknown key "{dotted(place)}"'
         meant, hint = _suggestion(path, str(key), shape, whole)
-        lost, fatal = _tightens(meant or place), holds_decision({key: item}, "deny")
-        asks = lost and path in ((), ("limits",), AGENT[:1], AGENT[:2], AGENT)  # where :func:`misspelt_limits` looks
+        lost, fatal = _tightens(meant or place) or _tightens(place), holds_decision({key: item}, "deny")
+        in_sight = path in ((), ("limits",), AGENT[:1], AGENT[:2], AGENT)  # where :func:`misspelt_limits` looks
+        asks = lost and in_sight and _says_something(item) and (_tightens(place) or _is_meant(str(key), meant))
         yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal or lost, asks=asks)
+
+
+def _is_meant(key: str, meant: Place) -> bool:
+    """Whether `key` is so much like a name in `meant` that no other setting was meant: ``provider`` is no ``profile``."""
+    plain, names = _plain(key), [_plain(str(name)) for name in meant]
+    return bool(nearest(plain, names, 0.7)) or any(name.startswith(plain) for name in names)
+
+
+def _plain(key: str) -> str:
+    return key.casefold().replace("_", "").replace("-", "")
 
 
 def _suggestion(
@@ -387,8 +403,8 @@ def _suggestion(
 ) -> tuple[tuple[str | int, ...], str]:
     """Return the path that was probably meant by `key`, in the same section or elsewhere, if any; and a hint."""
     names = [name for name in shape if name != "*"]
-    folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
-    plain = key.casefold().replace("_", "").replace("-", "")
+    folded = {_plain(name): name for name in names}
+    plain = _plain(key)
     if plain not in ELSEWHERE and (near := nearest(plain, folded)):
         return (*path, folded[near]), f'did you mean "{folded[near]}"?'
     other = ELSEWHERE.get(plain) or next((place for place in _places(whole) if f".{place}".endswith(f".{key}")), "")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import DOMAINS, ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
+from moryflow_sdk.support.rule_entries import MEANWHILE
 
 from moryflow.config import MISSING, RULES, Layer, Problem, dotted, lost_rules, merged, nested
 
@@ -397,7 +398,8 @@ _JSON5_BYTES = 64 * 1024
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 _SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
 _SPEAKS_OF_LIMITS = re.compile(
-    r'"(limits|disabledPlugins|onlyPlugins|safeMode|profile|agent)"\s*:(?!\s*(?:false|null|"local"))'
+    r"(?<![\w./-])(limits|disabledPlugins|onlyPlugins|safeMode|profile|agent)(?![\w./-])[\"']?+"
+    r'(?!\s*[,}\]]|\s*[:=]?\s*(?:false|null|"local"))'
 )
 _SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
 
@@ -420,7 +422,10 @@ def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
 
 def without_allows(layer: Layer) -> Layer:
     """Return `layer` with only the settings that loosen nothing and the rules that are not plainly an allow."""
-    lost = next((rule.problem for rule in lost_rules(layer)), "")
+    from .checks import misspelt_limits  # only a file with something wrong comes here
+
+    misspelt = (problem.message.removesuffix(f"; {MEANWHILE}") for problem in misspelt_limits(layer) if problem.asks)
+    lost = next((rule.problem for rule in lost_rules(layer)), "") or next(misspelt, "")
     value: dict[str, Any] = {}
     for name, fits in HARMLESS.items():
         found = layer.find(name.split("."))

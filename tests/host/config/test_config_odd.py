@@ -260,7 +260,13 @@ UNCLEAR: dict[str, str] = {
     "a torn file with an agent": '{"agents": {"runtime": {"agent": {"id": "plan"}, ',
     "a torn file with a limit": '{"limits": {"maxCost": 5}, ',
     "a torn file with a torn list": '{"disabledPlugins": ["evil"',
+    "a torn file whose limit lacks a quote": '{"limits: {"maxCost": 5}}',
+    "a torn file whose plugins lack a colon": '{"disabledPlugins" ["evil"]}',
+    "a torn file with an agent without quotes": "{agents: {runtime: {agent: {id: plan}, }, x: }}",
     "JSON5 with a slip": "{limits: 7, disabledPlugins: ['evil']}",
+    "JSON5 with a misspelt limit": "{limts: {maxCost: 5}}",
+    "a limit with the name of another setting": '{"limits": {"timeout": 60}}',
+    "a narrower agent without its file": '{"agents": {"runtime": {"agent": {"id": "plan", "tools": ["read"]}}}}',
 }
 
 
@@ -278,6 +284,25 @@ def test_every_call_is_asked_about_while_a_limit_is_not_understood(read: Read, t
     assert not asks(read(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"disabledPlugins": null, "limits": false, "agents": {"runtime": {"agent": null}}}',
+        '{"safemode": false, "limts": {}, "agents": {"runtime": {"agnet": {}}}}',
+        '{"provider": {"openai": {}}, "small_model": "x", "files": ["a"], "agents": {"runtime": {"usage": "x"}}}',
+        '{"agents": {"runtime": {"mode": {"default": "agent"} "x"}}, "profile": "local"}',
+        '{"model": "agent-7b" "x"',
+    ],
+)
+def test_nothing_is_asked_about_because_of_a_mistake_that_limits_nothing(read: Read, text: str, tmp_path: Path) -> None:
+    """Neither an empty value nor a name that only resembles a limit's was meant as one (D26)."""
+    (tmp_path / "config.jsonc").write_text(text)
+    config = read(tmp_path)
+    assert config.problems
+    assert not asks(config)
+    assert not any(problem.asks for problem in config.problems)
+
+
 def asks(config: Config) -> bool:
     """Whether a rule makes every call ask, in every mode."""
     return any(rule.problem and (rule.domain, rule.decision) == ("*", "deny") for rule in config.rules())
@@ -290,11 +315,18 @@ def test_a_slip_in_a_file_that_others_may_write_to_loses_nothing_either(read: Re
     file.chmod(0o666)
     config = read(tmp_path)
     assert (config.get("safeMode"), config.get("profile"), asks(config)) == (True, "remote", True)
+    file.write_text('{"limts": {"maxCost": 5}}')
+    assert asks(read(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("key", "value", "strict"),
-    [("memoryBank.guardMode", "blok", "block"), ("doomLoop.maxToolCalls", "twenty", 1), ("skills.claude", "never", False)],
+    [
+        ("memoryBank.guardMode", "blok", "block"),
+        ("memoryBank.moreSensitivePaths", "infra/**", ["**"]),
+        ("doomLoop.maxToolCalls", "twenty", 1),
+        ("skills.claude", "never", False),
+    ],
 )
 def test_a_wrong_value_of_a_plugin_that_restricts_is_taken_as_the_strictest(
     read: Read, key: str, value: str, strict: Any, tmp_path: Path
