@@ -143,7 +143,9 @@ GRACE_SECONDS = 0.5
 
 _CHANGED = "the folder changed after it was judged; nothing was run"
 _NO_STAT = "the program stat could not say which folder this is, so nothing was run; it belongs to coreutils"
-_IN_ITS_FOLDER = f"""[ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
+_NO_PROC = "/proc is not mounted, so nobody could tell which folder this is; nothing was run"
+_IN_ITS_FOLDER = f"""[ -e /dev/fd/0 ] || {{ echo "{_NO_PROC}"; exit 126; }}
+[ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
 exec "$@" </dev/null"""
 """Runs a program if the current folder is the one behind standard input; only the comparison gets that descriptor."""
 _INSIDE_ITS_FOLDER = f"""case "$("$0" -c %d:%i .)" in

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import secrets
+import shutil
+import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from moryflow.services.files import VaultFiles
 from moryflow.services.paths import resolve_target
 from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
-from moryflow_builtins.shell.run import environment
+from moryflow_builtins.shell.run import _IN_ITS_FOLDER, environment
 from moryflow_sdk import Allow, Ask, Denied, Rule, Ruling, ToolCall, ToolError
 from moryflow_sdk.support import sandbox
 from moryflow_sdk.support.sandbox import COMMANDS, NETWORK, Sandbox, confinement, find_sandbox
@@ -257,6 +259,14 @@ async def test_a_folder_that_is_swapped_while_it_is_open_is_not_entered(context)
         assert "changed after it was judged" in result.output and not list(context.vault.rglob("here"))
     else:
         assert (context.vault / "old/here").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare, to hide /proc")
+def test_without_proc_it_is_said_that_proc_is_missing(tmp_path):
+    """The folder cannot be compared then; that it changed would be a wrong reason (R9)."""
+    hidden = 'mount -t tmpfs none /proc && exec bash -c "$0" bash true < .'
+    found = subprocess.run(["unshare", "-m", "bash", "-c", hidden, _IN_ITS_FOLDER], cwd=tmp_path, capture_output=True)
+    assert (found.returncode, b"/proc is not mounted" in found.stdout) == (126, True)
 
 
 async def test_a_command_gets_no_descriptor_of_its_folder(context):

@@ -212,7 +212,7 @@ def _document(text: str) -> Any:
                 yield from line
                 yield Segment("\n")
 
-    class Table(TableElement):
+    class FoldedTable(TableElement):
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             head, body = self.header and self.header.row, self.body.rows if self.body else []
             rows = [[cell.content for cell in row.cells] for row in (head, *body) if row]
@@ -225,7 +225,7 @@ def _document(text: str) -> Any:
 
     class Document(Markdown):
         elements = Markdown.elements | {
-            "heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Numbered, "table_open": Table,
+            "heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Numbered, "table_open": FoldedTable,
         }  # fmt: skip
 
     document = Document(text, hyperlinks=False)
