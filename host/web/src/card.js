@@ -58,7 +58,7 @@ function Time({ known, ms: measured, done }) {
   return ms === null ? null : html`<span class="time">${ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`}</span>`;
 }
 
-const Arguments = ({ args }) => html`<dl>${Object.entries(args ?? {}).map(([name, value]) => html`<dt>${name}</dt><dd><pre>${visible(typeof value === "string" ? value : JSON.stringify(value, null, 2))}</pre></dd>`)}</dl>`;
+const Arguments = ({ args }) => html`<dl>${Object.entries(args ?? {}).map(([name, value]) => html`<dt>${visible(name)}</dt><dd><${Diff} text=${typeof value === "string" ? value : JSON.stringify(value, null, 2)} most=${LINES} kind="argument" /></dd>`)}</dl>`;
 
 function Body({ args, result }) {
   const diff = result?.metadata?.diff;

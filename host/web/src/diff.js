@@ -21,11 +21,14 @@ const KINDS = { "+": "added", "-": "removed", "@": "place" };
 /** Show a unified diff, or any text. A long one loses its middle until it is asked for, so that neither end is out of sight. */
 export function Diff({ text, most = 2000, kind = "output" }) {
   const [all, show] = useState(false);
-  const lines = visible(text).split("\n");
-  const isDiff = kind === "output" && lines.some((line) => line.startsWith("@@") || line.startsWith("--- "));
-  const over = all ? 0 : Math.max(0, lines.length - most);
-  const first = over ? Math.ceil((most * 2) / 3) : lines.length;
-  const drawn = (some) => (isDiff ? some.map((line) => html`<span class=${KINDS[line[0]] ?? ""}>${line}\n</span>`) : some.join("\n"));
-  const end = lines.slice(first + over);
-  return html`<pre class=${isDiff ? "diff" : kind}>${drawn(lines.slice(0, first))}${over > 0 && html`<button class="gap" onClick=${() => show(true)}>${t("more")} (${over})</button>`}${drawn(end)}</pre>`;
+  const rows = visible(text).match(/.{1,1000}\n?|\n/gu) ?? []; // of a line that is longer, a browser needs seconds for a megabyte
+  const isDiff = kind === "output" && /^(?:@@|--- )/m.test(text);
+  const over = all ? 0 : Math.max(0, rows.length - most);
+  const first = over ? Math.ceil((most * 2) / 3) : rows.length;
+  const kindOf = (at) => (at === 0 || rows[at - 1].endsWith("\n") ? KINDS[rows[at][0]] : undefined) ?? "";
+  const drawn = (from, to) => {
+    const some = rows.slice(from, to);
+    return isDiff ? some.map((row, at) => html`<span class=${kindOf(from + at)}>${row}</span>`) : some.join("");
+  };
+  return html`<pre class=${isDiff ? "diff" : kind}>${drawn(0, first)}${over > 0 && html`<button class="gap" onClick=${() => show(true)}>${t("more")} (${over})</button>`}${drawn(first + over)}</pre>`;
 }

@@ -306,7 +306,10 @@ def test_neither_end_of_a_call_is_out_of_sight(server: Server, tab: Callable[...
     (server.vault / "make").mkdir()
     command = {"command": "make", "workdir": "make"}  # a folder with the name of the command, which has been shown already
     lines = [f"line {number}" for number in range(3_000)]
-    calls = [{"name": "danger", "arguments": {"what": "\n".join(lines)}}, {"name": "bash", "arguments": command}]
+    whole, line = (
+        {"name": "danger", "arguments": {"what": text}} for text in ("\n".join(lines), f"first {'x' * 400_000} last")
+    )
+    calls = [whole, {"name": "bash", "arguments": command}, line]
     session = server.session({"calls": calls}, "Done.")
     page = tab(server, session)
     say(page, "Do it")
@@ -319,6 +322,10 @@ def test_neither_end_of_a_call_is_out_of_sight(server: Server, tab: Callable[...
     expect(shown).to_have_text("what:\n" + "\n".join(f"  {line}" for line in lines))
     page.locator(".question button.primary").click()
     expect(page.locator(".question .folder")).to_have_text("Folder vault:/make")
+    page.locator(".question button.primary").click()
+    expect(shown).to_contain_text("what: first x")
+    expect(shown).to_contain_text(re.compile("x last$"))
+    assert len(shown.text_content()) < 100_000
     server.post(f"/sessions/{session}/cancel")
 
 
