@@ -174,7 +174,7 @@ def test_a_tool_of_a_plugin_that_is_not_loaded_says_so(cli: Any) -> None:
         ("agents.runtime.hooks.tool.before", '[{"tool": "read", "mergeInput": 5}]',
          "agents.runtime.hooks.tool.before[0].mergeInput: should be an object, not 5"),
         ("agents.runtime.permission.rules", '[{"domain": "bsh", "pattern": "*", "decision": "deny"}]',
-         'agents.runtime.permission.rules: "bsh" is not a domain; meanwhile every call is asked about'),
+         'agents.runtime.permission.rules: "bsh" is not a domain'),
         ("agents", "5", "agents must be an object, not a number"),
     ],
 )  # fmt: skip
