@@ -109,7 +109,7 @@ async def test_each_mistake_is_named_with_file_and_line_and_the_rest_works(box, 
             file.write_bytes(source)
     box.write("good", TOOL)
     box.enable()
-    tools, notes = await box.loaded(probe=probe)
+    tools, notes = await box.loaded(probe=probe, wait=60)
     assert list(tools) == ["shout"]
     for number, (name, (_, line, text)) in enumerate(WRONG.items()):
         said = [note for note in notes if f"bad{number:02}.py" in note]
