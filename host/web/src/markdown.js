@@ -10,10 +10,14 @@ import { tell } from "./state.js";
 import { t } from "./strings.js";
 
 const SAFE = /^(https?:|mailto:)/i;
+/** After a definition, or the line of a list's item, micromark swallows the line endings of code and of HTML. */
+function keepLines() {
+  this.setData("slurpAllLineEndings");
+}
 const OPTIONS = {
   extensions: [gfmAutolinkLiteral(), gfmStrikethrough(), gfmTable(), gfmTaskListItem()],
   // The last one leaves a row as short as it is: filled up, a table of 150 KB becomes one of 50 million cells.
-  htmlExtensions: [gfmAutolinkLiteralHtml(), gfmStrikethroughHtml(), gfmTableHtml(), gfmTaskListItemHtml(), { exit: { tableRow() { this.tag("</tr>"); } } }],
+  htmlExtensions: [gfmAutolinkLiteralHtml(), gfmStrikethroughHtml(), gfmTableHtml(), gfmTaskListItemHtml(), { enter: { codeFencedFence: keepLines, codeFlowValue: keepLines, htmlFlowData: keepLines }, exit: { tableRow() { this.tag("</tr>"); } } }],
 };
 /** Milliseconds after which the rest of a text is shown as it is. The page does nothing else meanwhile. */
 const PATIENCE = 1500;
@@ -38,7 +42,7 @@ const MOST_CODE = 100_000;
 export function render(element, text) {
   const began = performance.now();
   const { content } = document.createElement("template"); // whose images ask for nothing
-  const definitions = (text.match(/^ {0,3}\[[^\]\n]+\]:.+$/gm) ?? []).join("\n").slice(0, 1000);
+  const definitions = definitionsOf(text);
   for (const piece of pieces(text)) {
     if (piece.length > LONGEST || performance.now() - began > PATIENCE) {
       content.append(Object.assign(document.createElement("pre"), { textContent: piece }));
@@ -48,7 +52,7 @@ export function render(element, text) {
       streamed.end();
     } else {
       const template = document.createElement("template");
-      template.innerHTML = policy.createHTML(micromark(`${definitions}\n\n${piece}`, OPTIONS));
+      template.innerHTML = policy.createHTML(micromark(`${definitionsFor(piece, definitions)}\n\n${piece}`, OPTIONS));
       content.append(template.content);
     }
   }
@@ -73,14 +77,33 @@ function* pieces(text) {
       piece = [];
       size = 0;
     }
-    const [, mark = "", after = ""] = /^[ \t]*(`{3,}|~{3,})(.*)/.exec(line) ?? [];
-    if (!fence) fence = mark;
+    const [, mark = "", after = ""] = /^[ \t]*(?:(?:[-+*]|\d{1,9}[.)])[ \t]+)*(`{3,}|~{3,})(.*)/.exec(line) ?? [];
+    if (!fence) fence = mark[0] === "`" && after.includes("`") ? "" : mark;
     else if (mark.startsWith(fence) && !after.trim()) fence = "";
     empty = !line.trim();
     piece.push(line);
     size += line.length;
   }
   yield piece.join("");
+}
+
+const named = (label) => label.trim().replace(/\s+/g, " ").toLowerCase();
+
+/** Return the lines of `text` that define an address, by the name that links in any piece use for it. */
+function definitionsOf(text) {
+  const found = new Map();
+  for (const [line, label] of text.matchAll(/^ {0,3}\[([^[\]\n]+)\]:.{1,1000}$/gm)) {
+    if (found.size === 1000) break;
+    if (!found.has(named(label)) && !micromark(line)) found.set(named(label), line); // `[INFO]: it runs` defines nothing
+  }
+  return found;
+}
+
+/** Return the `definitions` of the names in `piece`, as Markdown that shows nothing. */
+function definitionsFor(piece, definitions) {
+  const names = new Set([...piece.matchAll(/\[([^[\]]+)\]/g)].map(([, label]) => named(label)));
+  let size = 0;
+  return [...names].map((name) => definitions.get(name) ?? "").filter((line) => (size += line.length) < LONG).join("\n");
 }
 
 /** Return a button that copies the code it stands in. */

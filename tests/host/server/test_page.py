@@ -237,6 +237,20 @@ def test_a_model_names_no_part_of_the_page(server: Server, tab: Callable[..., An
     }  # fmt: skip
 
 
+def test_a_long_text_is_shown_as_if_it_were_read_in_one_piece(server: Server, tab: Callable[..., Any]) -> None:
+    """Its addresses stand at its end, what only looks like one is text, and code in a list keeps its lines (R3)."""
+    addresses = "\n".join(f"[{number}]: https://example.org/{'long/' * 20}{number}" for number in range(1, 31))
+    code = "- a\n  ```\n  x\n\n  y\n  ```"
+    session = server.session(f"[INFO]: it runs on port 80\n\n{'word ' * 120}\n\n{code}\n\nSee [the last][30].\n\n{addresses}")
+    page = tab(server, session)
+    say(page, "Go on")
+    text = page.locator(".assistant:not(.live) .markdown")
+    text.get_by_role("link", name="the last").wait_for()
+    assert (text.text_content() or "").count("[INFO]") == 1
+    assert text.locator("pre code").text_content() == "x\n\ny\n"
+    assert (text.get_by_role("link", name="the last").get_attribute("href") or "").endswith("/30")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
