@@ -28,7 +28,7 @@ _KNOWN = (
 )  # fmt: skip
 _DENIED = ("disallowedTools", "disallowed-tools", "disallowed_tools")
 """The fields in which files of other systems name the tools that an agent may not use."""
-_RESTRICTS = {"tools": "tools", "rule": "permission", "permi": "permission", "steps": "maxSteps", "turns": "maxSteps"}
+_RESTRICTS = {"tools": "tools", "rule": "permission", "perm": "permission", "steps": "maxSteps", "turns": "maxSteps"}
 """A part of the name of an unknown field, in lower case → the field that it probably means."""
 _ASKS = ("permission", "maxSteps")
 """The fields that restrict an agent, besides its tools: while one is not understood, every call is asked about."""
@@ -117,7 +117,11 @@ def make_agent(
 
 def _probable_field(key: str) -> str:
     """Return the field that an unknown one probably means; any name with ``tools`` in it may be meant to restrict tools."""
-    return next((field for part, field in _RESTRICTS.items() if part in key.lower()), "") or nearest(key, _KNOWN)
+    plain = key.lower().replace("return", "")  # it has nothing to do with turns
+    if part := next((part for part in _RESTRICTS if part in plain), ""):
+        return _RESTRICTS[part]
+    near = nearest(key, _KNOWN)
+    return nearest(key, [near], 0.75) if near in _ASKS else near  # `version` is like `permission`, but not meant so
 
 
 def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[str, ...]:

@@ -85,6 +85,7 @@ def test_a_field_that_is_nearly_right_is_named_with_the_right_one():
         "'maxsteps': 3",
         "'max_turns': 3",
         "'rules': {'edit': 'deny'}",
+        "'perms': {'edit': 'deny'}",
         "'permissionMode': 'plan'",
     ],
 )
@@ -93,6 +94,14 @@ def test_a_limit_of_an_agent_that_is_not_understood_makes_it_ask(field):
     agent, (said,) = parse_agent(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
     assert agent is not None and "; meanwhile every call is asked about" in said.message
     assert [(rule.domain, rule.decision) for rule in agent.rules if rule.problem] == [("*", "deny")]
+
+
+@pytest.mark.parametrize("field", ["'version': '1.0'", "'session': 'new'", "'returns': 'JSON'", "'maxTokens': 900"])
+def test_a_field_that_is_only_a_little_like_a_limit_is_ignored(field):
+    """Many files have a version; the agent is not asked about because of it (D41)."""
+    agent, (said,) = parse_agent(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
+    assert agent is not None and "is not known and is ignored" in said.message
+    assert agent.rules == ()
 
 
 def test_the_limit_of_another_system_is_taken():
