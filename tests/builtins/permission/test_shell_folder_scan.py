@@ -219,6 +219,13 @@ def test_the_configuration_of_a_repository_asks_where_it_holds_credentials(
     assert judge(reader).decision == decision and judge("cat .git/config").decision == "ask"
 
 
+def test_a_configuration_that_is_too_long_to_be_read_asks(judge, vault: Path) -> None:
+    """Credentials may stand in the rest, however many bytes its characters have (R36)."""
+    with (vault / ".git" / "config").open("a", encoding="utf-8") as file:
+        file.write(f'# {"é" * 200_000}\n[remote "origin"]\n\turl = https://ghp_abc@github.com/a/b.git\n')
+    assert judge("grep -r --exclude-dir=app foo .").decision == "ask"
+
+
 def test_a_folder_too_large_to_look_through_asks(judge, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk is bounded by the number of files, and its end is not a yes (R36)."""
     monkeypatch.setattr(folder_scan, "MAX_ENTRIES", 2)

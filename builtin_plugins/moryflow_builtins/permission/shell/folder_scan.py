@@ -191,10 +191,11 @@ def _is_plain_git_config(path: str, part: Judgement) -> bool:
     if not path.endswith("/.git/config") or part.decision != "ask" or part.rule is None or part.rule.source != "default":
         return False
     try:
-        text = read_start(path, _LONGEST).decode("utf-8", "surrogateescape")
+        content = read_start(path, _LONGEST + 1)
     except OSError:
         return False
-    return len(text) < _LONGEST and without_git_credentials(text) == text
+    text = content.decode("utf-8", "surrogateescape")
+    return len(content) <= _LONGEST and without_git_credentials(text) == text
 
 
 def _question(why: str, found: list[Judgement]) -> Judgement:
