@@ -9,6 +9,7 @@ from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.inspect import SPECIAL
 from moryflow_builtins.permission.shell.judge import MAX_WORK
+from moryflow_builtins.permission.shell.parser import parse
 from moryflow_builtins.permission.shell.programs import PROGRAMS
 from moryflow_builtins.permission.shell.verbs import VERBS
 from moryflow_sdk.verdicts import settle
@@ -54,6 +55,11 @@ SLOW = {
 def test_a_text_is_looked_at_as_code_in_a_time_that_grows_with_it(text: str, make_policy: Callable[..., Policy]) -> None:
     """These took minutes, during which nothing else in the process ran; now half a second (R24)."""
     assert judge_command(make_policy(rules("+ls")), text).verdict.decision == "ask"
+
+
+def test_a_text_with_many_quotes_is_read_in_a_time_that_grows_with_it(expect_linear_growth: Callable[..., None]) -> None:
+    """With a copy of the rest for each of them, 240 KB took two seconds and a half (R24)."""
+    expect_linear_growth(lambda number: lambda: parse("echo " + "'a' " * number), 10_000)
 
 
 def test_braces_stand_for_a_bounded_number_of_words(make_policy: Callable[..., Policy]) -> None:

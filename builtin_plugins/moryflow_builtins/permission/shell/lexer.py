@@ -176,11 +176,11 @@ class Lexer(Cursor):
 
     def _single(self) -> str:
         """Read up to the closing single quote."""
-        text, closed, _ = self.text[self.position :].partition("'")
-        if not closed:
+        start, closed = self.position, self.text.find("'", self.position)
+        if closed < 0:
             raise NotParsed("a single quote is not closed")
-        self.position += len(text) + 1
-        return text
+        self.position = closed + 1
+        return self.text[start:closed]
 
     def _double(self) -> list[Piece]:
         """Read up to the closing double quote."""
