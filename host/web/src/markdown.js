@@ -42,7 +42,7 @@ const MOST_CODE = 100_000;
 export function render(element, text) {
   const began = performance.now();
   const { content } = document.createElement("template"); // whose images ask for nothing
-  const definitions = definitionsOf(text);
+  const definitions = definitionsOf(text, began + PATIENCE / 3);
   for (const piece of pieces(text)) {
     if (piece.length > LONGEST || performance.now() - began > PATIENCE) {
       content.append(Object.assign(document.createElement("pre"), { textContent: piece }));
@@ -89,11 +89,11 @@ function* pieces(text) {
 
 const named = (label) => label.trim().replace(/\s+/g, " ").toLowerCase();
 
-/** Return the lines of `text` that define an address, by the name that links in any piece use for it. */
-function definitionsOf(text) {
+/** Return the lines of `text` that define an address, by the name that links in any piece use for it; those found `until` then. */
+function definitionsOf(text, until) {
   const found = new Map();
   for (const [line, label] of text.matchAll(/^ {0,3}\[([^[\]\n]+)\]:.{1,1000}$/gm)) {
-    if (found.size === 1000) break;
+    if (found.size === 1000 || performance.now() > until) break;
     if (!found.has(named(label)) && !micromark(line)) found.set(named(label), line); // `[INFO]: it runs` defines nothing
   }
   return found;
