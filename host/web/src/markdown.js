@@ -35,8 +35,9 @@ const DEEP = /^[ \t]*(?:>[ \t]*|(?:[-+*]|\d{1,9}[.)])[ \t]+){16}/m;
 /** Columns of a table, and elements in one another; what is in more of them stands in the last one. */
 const COLUMNS = 100;
 const NESTED = 50;
-/** Characters of code above which it gets no colours. */
-const MOST_CODE = 100_000;
+/** Characters of code, and of one of its lines, above which it gets no colours: the time for these grows with the square. */
+const MOST_CODE = 20_000;
+const LONG_LINE = /.{500}/;
 
 /** Put `text`, which is whole, into `element`. */
 export function render(element, text) {
@@ -60,7 +61,7 @@ export function render(element, text) {
   for (const link of content.querySelectorAll("a")) outside(link);
   for (const box of content.querySelectorAll("input")) box.setAttribute("aria-label", box.checked ? "done" : "open");
   for (const code of content.querySelectorAll("code[class]")) code.className = code.classList[0]; // a model may name more, that are the page's own
-  for (const code of content.querySelectorAll("pre > code[class^=language-]")) if (code.textContent.length < MOST_CODE) seen.observe(code);
+  for (const code of content.querySelectorAll("pre > code[class^=language-]")) if (code.textContent.length < MOST_CODE && !LONG_LINE.test(code.textContent)) seen.observe(code);
   if (navigator.clipboard) for (const block of content.querySelectorAll("pre:has(> code)")) block.append(copying());
   element.replaceChildren(...content.childNodes);
 }

@@ -200,11 +200,15 @@ def test_a_sub_agent_is_shown_with_its_whole_run(server: Server, tab: Callable[.
 def test_code_gets_its_colours(server: Server, tab: Callable[..., Any]) -> None:
     """When it is seen, and as text: what is in it stays text."""
     code = "```python\ndef greet():\n    return '<img src=x onerror=alert(1)>'\n```\n\n```nonsense\n<b>\n```"
-    session = server.session(code)
-    server.whole_turn(session)
+    lengthy = f"```ini\n[{'a' * 600}]\n```\n\n"  # its colours may take seconds
+    session = server.session(lengthy, code)
+    for _ in range(2):
+        server.whole_turn(session)
     page = tab(server, session)
     page.locator("code .hljs-keyword", has_text="def").wait_for()
-    assert page.locator("code").first.text_content() == "def greet():\n    return '<img src=x onerror=alert(1)>'\n"
+    long, code = page.locator("code.language-ini"), page.locator("code.language-python")
+    assert long.locator("span").count() == 0
+    assert code.text_content() == "def greet():\n    return '<img src=x onerror=alert(1)>'\n"
     assert page.locator("[role=log] img").count() == 0
 
 
