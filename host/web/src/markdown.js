@@ -66,14 +66,16 @@ export function render(element, text) {
   element.replaceChildren(...content.childNodes);
 }
 
-/** Yield Markdown by pieces: one ends at an empty line, where the line after it belongs to no list and no code. */
+/** Yield Markdown by pieces: one ends at an empty line, where the line after it belongs to no list and no code; a long one, at an item. */
 function* pieces(text) {
   let piece = [];
   let size = 0;
   let fence = "";
   let empty = false;
   for (const line of text.split(/(?<=\n)/)) {
-    if (!fence && empty && size > PIECE && !/^(?:[ \t]|[-+*][ \t\r\n]|\d{1,9}[.)])/.test(line)) {
+    const isItem = /^(?:[-+*]|\d{1,9}[.)])[ \t]+\S/.test(line) && (empty || !/^\d/.test(line));
+    const isNew = empty && !/^(?:[ \t]|[-+*][ \t\r\n]|\d{1,9}[.)])/.test(line);
+    if (!fence && ((isNew && size > PIECE) || (isItem && size > LONG / 2))) {
       yield piece.join("");
       piece = [];
       size = 0;

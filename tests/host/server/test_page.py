@@ -251,6 +251,15 @@ def test_a_long_text_is_shown_as_if_it_were_read_in_one_piece(server: Server, ta
     assert (text.get_by_role("link", name="the last").get_attribute("href") or "").endswith("/30")
 
 
+def test_a_long_list_keeps_its_code(server: Server, tab: Callable[..., Any]) -> None:
+    """It is read by items, not by the parser of the stream, which knows no code in a list (R3)."""
+    page = tab(server, server.session("- a\n  ```\n  x\n\n  y\n  ```\n" * 300))
+    say(page, "Go on")
+    code = page.locator(".assistant:not(.live) .markdown li pre code")
+    expect(code).to_have_count(300)
+    assert set(code.all_text_contents()) == {"x\n\ny\n"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
