@@ -74,7 +74,12 @@ class MemoryBankSettings(Settings):
     :ivar max_file_lines: ``memory-bank check`` reports a longer file in ``details/``.
     """
 
-    strictest = {"guardMode": "block", "sensitivePaths": ["**"], "moreSensitivePaths": ["**"]}
+    strictest = {
+        "guardMode": "block",
+        "sensitivePaths": ["**"],
+        "moreSensitivePaths": ["**"],
+        "highRiskTools": ["write", "edit", "multiedit", "apply_patch", "move", "delete"],
+    }
 
     guard_mode: Literal["off", "warn", "block"] = "warn"
     sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS

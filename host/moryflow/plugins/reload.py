@@ -172,7 +172,9 @@ class Reloader:
             if path.is_relative_to(folder):
                 for plugin, callback in callbacks:
                     problem = _call(plugin, callback, path)
-                    if problem and self._failed.get((plugin, folder)) is not callback:  # a folder may change all the time
+                    if not problem:
+                        self._failed.pop((plugin, folder), None)
+                    elif self._failed.get((plugin, folder)) is not callback:  # a folder may change all the time
                         self._failed[plugin, folder] = callback
                         log.warning("%s", problem)
         self._on_saved(path)

@@ -323,13 +323,14 @@ def test_a_slip_in_a_file_that_others_may_write_to_loses_nothing_either(read: Re
     ("key", "value", "strict"),
     [
         ("memoryBank.guardMode", "blok", "block"),
+        ("memoryBank.highRiskTools", 7, ["write", "edit", "multiedit", "apply_patch", "move", "delete"]),
         ("memoryBank.moreSensitivePaths", "infra/**", ["**"]),
         ("doomLoop.maxToolCalls", "twenty", 1),
         ("skills.claude", "never", False),
     ],
 )
 def test_a_wrong_value_of_a_plugin_that_restricts_is_taken_as_the_strictest(
-    read: Read, key: str, value: str, strict: Any, tmp_path: Path
+    read: Read, key: str, value: Any, strict: Any, tmp_path: Path
 ) -> None:
     """The default would be laxer than what the person may have meant; the check fails (D26, R37)."""
     dotted = f"agents.runtime.{key}"
