@@ -40,20 +40,20 @@ class RunOptions(NamedTuple):
     key: str = ""
 
     def check(self) -> None:
-        """Refuse values that are none: a wrong limit must not count as no limit.
+        """Refuse wrong values: a wrong limit must not count as no limit.
 
         :raises ConfigError: a value is wrong.
         """
         steps, cost = self.max_steps, self.max_cost
-        wrong = {
-            f"on_ask is 'prompt', 'deny' or 'fail', not {self.on_ask!r}": self.on_ask not in get_args(OnAsk),
-            f"max_steps is a whole number from 1, not {steps!r}": not (steps is None or (type(steps) is int and steps > 0)),
-            f"max_cost is a number above 0, not {cost!r}": not (
-                cost is None or (type(cost) in (int, float) and 0 < cost < inf)
-            ),
-        }
-        for text in (text for text, is_wrong in wrong.items() if is_wrong):
-            raise ConfigError(text, next_step="correct it, or leave it out")
+        if self.on_ask not in get_args(OnAsk):
+            problem = f"on_ask is 'prompt', 'deny' or 'fail', not {self.on_ask!r}"
+        elif steps is not None and not (type(steps) is int and steps > 0):
+            problem = f"max_steps is a whole number from 1, not {steps!r}"
+        elif cost is not None and not (type(cost) in (int, float) and 0 < cost < inf):
+            problem = f"max_cost is a number above 0, not {cost!r}"
+        else:
+            return
+        raise ConfigError(problem, next_step="correct it, or leave it out")
 
     def within(self, limits: Mapping[str, Any], agent_steps: int | None) -> RunOptions:
         """Return the options with the configured `limits` filled in, unless the turn has its own or its agent a lower one."""

@@ -100,7 +100,8 @@ class Reloader:
         self._task: asyncio.Task[None] | None = None
         self._plugin_paths: dict[Path, list[tuple[str, Callable[[Path], None]]]] = {}
         self._failed: dict[tuple[str, Path], Callable[[Path], None]] = {}
-        """The functions of plugins that failed when they were called, by plugin and path: each is reported once."""
+        """The functions of plugins that failed when they were called, by plugin and path: each is reported once,
+        until it works again."""
         self._shells: set[str] = set()
         self._appeared: list[str] = []
         self._unsubscribe = _nothing

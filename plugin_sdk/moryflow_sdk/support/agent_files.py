@@ -91,7 +91,7 @@ def make_agent(
     rules = _without_distrusted_allows(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
     steps, wrong_steps = _steps(metadata, warnings)
     lost = [f"the field {key!a:.80} is not known" for key, near in unknown.items() if near in _ASKS]
-    for problem in filter(None, [*lost, wrong_steps][:1]):
+    if problem := next(iter(lost), wrong_steps):
         rules = (*rules, not_understood(ANY_DOMAIN, problem, source="agent", file=source))
     fields = {
         "id": name,
