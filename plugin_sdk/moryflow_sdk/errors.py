@@ -6,8 +6,8 @@ Each says what happened, where, and what to do next. :func:`redact` removes secr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._frozen import Frozen
 
@@ -94,7 +94,8 @@ class ModelError(MoryflowError):
     :param retry_after: how many seconds the provider asks to wait, if it said so.
     :param status: HTTP status, if there was one.
     :param tool_calls: the calls received before the answer broke off, each with a `problem`. None of them may run; the
-        session records them, and why they did not run.
+        session records them, and why they did not run. `extra` and `origin` are those of :class:`moryflow_sdk.Finished`.
+    :param param: the parameter that the service complains about, if it named one.
     """
 
     def __init__(
@@ -107,10 +108,14 @@ class ModelError(MoryflowError):
         tool_calls: Sequence[ToolRequest] = (),
         where: str = "",
         next_step: str = "",
+        param: str = "",
     ) -> None:
         super().__init__(message, where=where, next_step=next_step)
         self.code: str = code
         self.tool_calls = tuple(tool_calls)
+        self.extra: Mapping[str, Any] = {}
+        self.origin = ""
+        self.param = param
         self.retry_after = retry_after
         self.status = status
 

@@ -32,12 +32,15 @@ class ToolRequest(Frozen):
     :param problem: why the call must not run, set by the provider: ``truncated`` (the answer hit its length limit),
         ``incomplete`` (the stream was cut), ``args_too_large``,
         ``invalid_args`` (the pieces of the stream do not say to which call they belong, or contradict each other).
+    :param extra: fields that the service added to the call, as they came, such as Gemini's ``extra_content``; those within
+        ``function`` are under that name.
     """
 
     id: str
     name: str
     arguments: str = ""
     problem: Literal["truncated", "incomplete", "args_too_large", "invalid_args"] | None = None
+    extra: FrozenMapping = {}
 
 
 class Usage(Frozen):
@@ -62,7 +65,9 @@ class Message(Frozen):
 
     :param node: id of the session node that the message was built from; empty if a hook added the message.
     :param call_id: for role ``tool``, the id of the call with this result.
-    :param reasoning: the model's reasoning, for providers that want it back.
+    :param reasoning: the model's reasoning as text.
+    :param extra: fields that the service added to its answer, as they came: reasoning under its own name, signatures …
+    :param origin: the service that the answer came from. `extra` and the `extra` of its calls are for that service alone.
     """
 
     # A slot and not a field: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
@@ -75,6 +80,8 @@ class Message(Frozen):
     call_id: str = ""
     reasoning: str = ""
     node: str = ""
+    extra: FrozenMapping = {}
+    origin: str = ""
 
     def encoded(self, wire: str, encode: Callable[[Message], bytes]) -> bytes:
         """Return this message in the form that a provider sends, encoded once per `wire` name and then kept.
@@ -214,9 +221,14 @@ class ToolInputDelta(Frozen):
 
 
 class Status(Frozen):
-    """Something that a person should see while a model gets ready, for example that it is loaded or downloaded."""
+    """Something that a person should see while a model gets ready, for example that it is loaded or downloaded.
+
+    :param lasting: it is still true after the answer, such as a parameter that the service refused: a run says it on standard
+        error, and the session keeps it.
+    """
 
     text: str
+    lasting: bool = False
 
 
 class Finished(Frozen):
@@ -224,11 +236,14 @@ class Finished(Frozen):
 
     :param reason: ``stop``, ``tool_calls``, ``length`` (the answer hit its limit), ``content_filter`` (the service cut it),
         ``refusal`` (the model declined) or ``pause`` (call the model again).
+    :param extra: like `origin`, what the next request returns in :class:`Message`.
     """
 
     reason: Literal["stop", "tool_calls", "length", "content_filter", "refusal", "pause"] = "stop"
     tool_calls: tuple[ToolRequest, ...] = ()
     usage: Usage = Usage()
+    extra: FrozenMapping = {}
+    origin: str = ""
 
 
 ModelEvent = TextDelta | ReasoningDelta | ToolInputDelta | Status | Finished

@@ -9,7 +9,7 @@ import pytest
 from moryflow.testing.replies import chunk
 from moryflow_sdk import Finished, ModelError, ReasoningDelta, TextDelta, ToolInputDelta, Usage
 from moryflow_sdk.chat_completions.answer import ARGUMENTS_LIMIT, TEXT_LIMIT, Answer
-from moryflow_sdk.chat_completions.request import Endpoint
+from moryflow_sdk.chat_completions.endpoint import Endpoint
 from moryflow_sdk.chat_completions.sse import DONE
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "openai", key="sk-SECRET-KEY")
@@ -262,7 +262,7 @@ def test_no_answer_at_all_is_empty(chunks: list[Any]) -> None:
 
 def test_an_empty_answer_that_was_ended_on_purpose_is_an_answer() -> None:
     """After its tools a model may have nothing to add (S4.6)."""
-    assert Played(chunk("stop")).finished == Finished()
+    assert Played(chunk("stop")).finished == Finished(origin=ENDPOINT.origin)
 
 
 TEXTS: dict[str, tuple[Any, str]] = {

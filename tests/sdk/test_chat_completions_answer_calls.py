@@ -9,7 +9,7 @@ import pytest
 from moryflow.testing.replies import chunk
 from moryflow_sdk import Finished, ModelError, ToolRequest
 from moryflow_sdk.chat_completions.answer import Answer
-from moryflow_sdk.chat_completions.request import Endpoint
+from moryflow_sdk.chat_completions.endpoint import Endpoint
 from moryflow_sdk.chat_completions.sse import AnswerReader
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "openai")

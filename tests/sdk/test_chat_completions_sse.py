@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions.answer import Answer
-from moryflow_sdk.chat_completions.request import Endpoint
+from moryflow_sdk.chat_completions.endpoint import Endpoint
 from moryflow_sdk.chat_completions.sse import DONE, AnswerReader
 
 
@@ -132,7 +132,7 @@ def test_any_json_gives_an_answer_or_a_model_error(chunks: list[Any], delta: Any
         list(answer.finish())
     except ModelError:
         pass
-    ids = [call.id for call in answer.unfinished_calls()]
+    ids = [call.id for call in answer.add_unfinished(ModelError("", code="protocol")).tool_calls]
     assert len(set(ids)) == len(ids)
 
 

@@ -165,8 +165,7 @@ class LitellmModels(BaseProvider):
         except Exception as error:  # as above
             failure = from_exception(error, endpoint)
             if failure.code != "unreachable" or not answer.begun:
-                failure.tool_calls = answer.unfinished_calls()
-                raise failure from error
+                raise answer.add_unfinished(failure) from error
         for event in answer.finish():
             yield event
 

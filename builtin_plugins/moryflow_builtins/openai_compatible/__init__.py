@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The name that stands for the first model that a server lists."""
 
+_GEMINI = "generativelanguage.googleapis.com"
 _NATIVE = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock", "azure", "cohere"})
 """Services with their own protocols: an address configured for one of them is not a chat-completions server."""
 
@@ -150,6 +151,8 @@ class OpenAICompatible(BaseProvider):
             output_field=own.output_field or (service.output_field if base_url == service.base_url else "max_tokens"),
             short_ids=service.short_ids,
             send_reasoning=own.send_reasoning,
+            wants_reasoning=service.wants_reasoning and own.send_reasoning is not False,
+            wants_signature=_GEMINI in base_url,
             system_messages=own.system_messages or (service.system_messages if base_url == service.base_url else "one"),
             timeout=self._settings.timeout,
         )
@@ -267,6 +270,7 @@ class KnownService(NamedTuple):
     :param default: the model to use if nobody chose one; empty if only the server knows.
     :param local: whether the service runs on the user's machine and needs no key.
     :param system_messages: ``several`` if its models are known to accept several system messages.
+    :param wants_reasoning: whether its models refuse answers with calls, in the history, that have no ``reasoning_content``.
     """
 
     prefix: str
@@ -278,6 +282,7 @@ class KnownService(NamedTuple):
     short_ids: bool = False
     local: bool = False
     system_messages: Literal["one", "several"] = "one"
+    wants_reasoning: bool = False
 
     def key(self, environ: Mapping[str, str]) -> str:
         """Return the key, without blanks and line ends from pasting."""
@@ -311,12 +316,14 @@ SERVICES: dict[str, KnownService] = {
             system_messages="several",
         ),
         KnownService("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto"),
-        KnownService("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash"),
+        KnownService(
+            "deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash", wants_reasoning=True
+        ),
         KnownService("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest", short_ids=True),
         KnownService("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
         KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7"),
         KnownService("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
-        KnownService("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), (), "kimi-k3"),
+        KnownService("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), (), "kimi-k3", wants_reasoning=True),
         KnownService("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3"),
         KnownService("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
         KnownService("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),

@@ -107,8 +107,8 @@ async def search_web(ctx: ToolContext, query: str) -> ToolResult:
 
 
 async def _ask(name: str, settings: SearchSettings, query: str, seconds: float) -> list[SearchHit]:
+    from moryflow_sdk.chat_completions.endpoint import Endpoint
     from moryflow_sdk.chat_completions.failures import Broken, ConnectFailed, TimedOut, Undecodable
-    from moryflow_sdk.chat_completions.request import Endpoint
     from moryflow_sdk.chat_completions.transport import HttpClient, tls_context
 
     service = SERVICES[name]

@@ -23,6 +23,7 @@ from moryflow_sdk import (
     ToolRequest,
     Usage,
     freeze,
+    thaw,
 )
 
 from moryflow.base.events import later
@@ -68,7 +69,7 @@ class ModelCall:
                 raise
             self.failure = error
             calls = tuple(call.replace(problem=call.problem or "incomplete") for call in error.tool_calls)
-            return self._end(Finished(reason="tool_calls", tool_calls=calls))
+            return self._end(Finished(reason="tool_calls", tool_calls=calls, extra=error.extra, origin=error.origin))
         finally:
             if self._message is not None:
                 self._message.end("cut")
@@ -93,6 +94,8 @@ class ModelCall:
                     message.say("reasoning", event.text)
                 case ToolInputDelta():
                     message.input(event.call, event.name, event.text)
+                case Status(lasting=True):
+                    self._journal.event("session.notice", text=event.text)
                 case Status():
                     self._journal.delta("session.status", status="busy", text=event.text)
                 case Finished():
@@ -126,6 +129,8 @@ class ModelCall:
         }
         if message is not None and message.reasoning:
             payload["reasoning"] = "".join(message.reasoning)
+        if finished.extra or any(call.extra for call in finished.tool_calls):
+            payload |= {"extra": thaw(finished.extra), "origin": finished.origin}
         self._journal.node("assistant", payload, scope.node)
         for call in finished.tool_calls:
             named = ToolCall.model_construct(id=call.id, tool=call.name[:200], args={}, step=scope.step)
@@ -196,7 +201,8 @@ def _parsed_arguments(arguments: str) -> Any:
 
 def _call_json(call: ToolRequest) -> dict[str, Any]:
     kept = {"id": call.id, "name": call.name[:200], "arguments": call.arguments}
-    return kept if call.problem is None else {**kept, "problem": call.problem}
+    extra = {"extra": thaw(call.extra)} if call.extra else {}
+    return {**kept, **extra, **({"problem": call.problem} if call.problem else {})}
 
 
 async def stream(provider: ModelProvider, request: ModelRequest, on_retry: OnRetry) -> AsyncIterator[ModelEvent]:

@@ -140,8 +140,7 @@ def _assistant(node: Node, placeholder: str) -> Message | None:
     fields: dict[str, Any] = {"role": "assistant", "text": text, "node": node.id}
     if calls:
         fields["tool_calls"] = [_request(call) for call in calls]
-    if payload.get("reasoning"):
-        fields["reasoning"] = payload["reasoning"]
+    fields |= {name: payload[name] for name in ("reasoning", "extra", "origin") if payload.get(name)}
     return Message(**fields)
 
 
@@ -172,11 +171,12 @@ _MESSAGES: Mapping[str, Callable[[Node, str], Message | None]] = {
 }
 
 
-def _request(call: Mapping[str, Any]) -> dict[str, str]:
+def _request(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored call in a form that every provider accepts, even if the model wrote an invalid name or arguments."""
     name = call["name"] if _TOOL_NAME.match(call["name"]) else "unknown_tool"
     arguments = call.get("arguments", "")
-    return {"id": call["id"], "name": name, "arguments": arguments if _is_object(arguments) else "{}"}
+    made = {"id": call["id"], "name": name, "arguments": arguments if _is_object(arguments) else "{}"}
+    return {**made, "extra": call["extra"]} if call.get("extra") else made
 
 
 def _is_object(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .answer import Answer
 from .client import ChatClient
+from .endpoint import Endpoint
 from .failures import from_object, from_status, retry_after
-from .request import Endpoint
 
 __all__ = ["Answer", "ChatClient", "Endpoint", "from_object", "from_status", "retry_after"]

@@ -17,8 +17,9 @@ from typing import Any, Literal, cast
 from moryflow_sdk.errors import ModelError
 from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta, ToolInputDelta, ToolRequest, Usage
 
+from .endpoint import Endpoint
 from .failures import from_object, is_error, whole
-from .request import Endpoint
+from .kept_fields import THOUGHTS, KeptFields, joined, kept_of_call, merged
 from .sse import DONE, Repeated, TextJoiner, text_of
 
 ARGUMENTS_LIMIT = 4 * 1024 * 1024
@@ -54,8 +55,6 @@ _BROKEN_OFF = frozenset({
     "error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted", "failed", "timeout",
     "malformed_function_call", "unexpected_tool_call",
 })  # fmt: skip
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
-"""The keys in which servers send reasoning; some send the same text under two of them."""
 _NO_REASON = frozenset({"null", "none"})
 _OVERLOADED = frozenset({"insufficient_system_resource", "overloaded"})
 _PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete", "refusal": "incomplete"}
@@ -76,6 +75,7 @@ class Answer:
         self._calls = CallCollector()
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
+        self._kept = KeptFields()
         self._size = 0
         self._reason: str | None = None
         self._usage = Usage()
@@ -94,9 +94,12 @@ class Answer:
         """Whether any part of the answer has arrived."""
         return self.parts > 0
 
-    def unfinished_calls(self) -> tuple[ToolRequest, ...]:
-        """Return the calls received so far, each with the problem ``incomplete``, so that none can run."""
-        return self._calls.requests("incomplete")
+    def add_unfinished(self, error: ModelError) -> ModelError:
+        """Add the calls received so far to `error`, each with the problem ``incomplete``, so that none can run."""
+        if not error.tool_calls:
+            error.tool_calls = self._calls.requests("incomplete")
+            error.extra, error.origin = self._kept.fields(), self._endpoint.origin
+        return error
 
     def feed(self, chunk: Any) -> Iterator[Delta]:
         """Yield the deltas of one chunk, or record :data:`DONE`.
@@ -122,9 +125,7 @@ class Answer:
 
     def _raise_if_error(self, found: dict[str, Any]) -> None:
         if is_error(found):
-            error = from_object(found, self._endpoint)
-            error.tool_calls = self.unfinished_calls()
-            raise error
+            raise self.add_unfinished(from_object(found, self._endpoint))
 
     def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
         """Yield the end of the answer.
@@ -145,27 +146,26 @@ class Answer:
             reason = "refusal"
         if reason == "stop" and self._calls:
             reason = "tool_calls"
-        yield Finished(reason=reason, tool_calls=self._calls.requests(_PROBLEMS.get(reason)), usage=self._usage)
+        yield Finished(
+            reason=reason,
+            tool_calls=self._calls.requests(_PROBLEMS.get(reason)),
+            usage=self._usage,
+            extra=self._kept.fields(),
+            origin=self._endpoint.origin,
+        )
 
     def _is_cut(self) -> bool:
         late = self._is_late and not self._done
         return not self.finished or late or self._reason in _BROKEN_OFF or (self._reason is None and bool(self._calls))
 
     def _cut_off_error(self) -> ModelError:
-        return ModelError(
-            f"{self._endpoint.label}: the answer broke off before its end",
-            code="incomplete",
-            tool_calls=self.unfinished_calls(),
-            next_step="ask again; what had arrived is kept",
-        )
+        message = f"{self._endpoint.label}: the answer broke off before its end"
+        return self.add_unfinished(ModelError(message, code="incomplete", next_step="ask again; what had arrived is kept"))
 
     def _check_not_empty(self) -> None:
         if self._reason in _OVERLOADED:
-            raise ModelError(
-                f"{self._endpoint.label} ran out of capacity in the middle of the answer",
-                code="overloaded",
-                tool_calls=self.unfinished_calls(),
-            )
+            message = f"{self._endpoint.label} ran out of capacity in the middle of the answer"
+            raise self.add_unfinished(ModelError(message, code="overloaded"))
         if not self.begun and self._is_odd:
             raise ModelError("the model's answer has content that is not text", code="protocol")
         if not self.begun and self._reason in (None, "tool_calls", "function_call"):
@@ -180,7 +180,7 @@ class Answer:
         for place in (choice, delta):
             if place.get("error"):
                 self._raise_if_error(place)
-        thoughts = (delta.get(key) for key in _THOUGHTS)
+        thoughts = (delta.get(key) for key in THOUGHTS)
         reasoning = next((thought for thought in thoughts if thought and isinstance(thought, str)), "")
         content = delta.get("content") if "content" in delta else choice.get("text")
         self._is_odd = self._is_odd or isinstance(content, int | float)
@@ -190,6 +190,7 @@ class Answer:
             text += refusal
         self._is_refused = self._is_refused or bool(refusal) or _refuses(content)
         yield from self._deltas(reasoning + thought, text)
+        self._count_size(self._kept.add(delta))
         self._take_calls(delta)
         yield from self._calls.new_arguments()
         reason = _reason(choice.get("finish_reason"))
@@ -199,7 +200,8 @@ class Answer:
                 self._reason = reason
 
     def _deltas(self, reasoning: str, text: str) -> Iterator[Delta]:
-        self._count(len(reasoning) + len(text))
+        self.parts += bool(reasoning or text)
+        self._count_size(len(reasoning) + len(text))
         if reasoning and (shown := self._reasoning.add(reasoning)):
             yield ReasoningDelta(text=shown)
         if text and (shown := self._text.add(text)):
@@ -219,15 +221,12 @@ class Answer:
             self._calls.add_function(delta["function_call"])
         self.parts += 1 if has_calls and self._calls else 0
 
-    def _count(self, size: int) -> None:
-        self.parts += size > 0
+    def _count_size(self, size: int) -> None:
         self._size += size
         if self._size > TEXT_LIMIT:
-            raise ModelError(
-                f"the model's answer is longer than {TEXT_LIMIT // (1024 * 1024)} Mi characters; it was not read further",
-                code="too_large",
-                tool_calls=self.unfinished_calls(),
-            )
+            most = TEXT_LIMIT // (1024 * 1024)
+            message = f"the model's answer is longer than {most} Mi characters; it was not read further"
+            raise self.add_unfinished(ModelError(message, code="too_large"))
 
     def _take_usage(self, chunk: dict[str, Any]) -> None:
         usage = _first_mapping(chunk, "usage") or _first_mapping(_first_mapping(chunk, "x_groq"), "usage")
@@ -286,6 +285,7 @@ class _Call:
     size: int = 0
     too_large: bool = False
     unclear: bool = False
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def text(self) -> str:
@@ -339,6 +339,7 @@ class CallCollector:
         call.add_name(name)
         given = (found.get(key) for found in (function, item) for key in _ARGUMENTS)
         call.add_arguments(_arguments(next((value for value in given if value not in (None, "")), "")))
+        call.extra = merged(call.extra, kept_of_call(item))
         if isinstance(item, Repeated) or isinstance(function, Repeated) or isinstance(raw, str | list):
             call.unclear = True
         self._owners.setdefault(call.id, call)
@@ -430,9 +431,9 @@ class CallCollector:
         if len(name) > NAME_LIMIT:
             name = f"{name[:NAME_LIMIT]}…"
         if call.too_large:
-            return ToolRequest(id=id, name=name, problem="args_too_large")
+            return ToolRequest(id=id, name=name, problem="args_too_large", extra=joined(call.extra))
         problem = problem or ("invalid_args" if call.unclear else None)
-        return ToolRequest(id=id, name=name, arguments=whole(call.text), problem=problem)
+        return ToolRequest(id=id, name=name, arguments=whole(call.text), problem=problem, extra=joined(call.extra))
 
 
 def new_id() -> str:

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from itertools import count
 from typing import Any, cast
 
 from moryflow_sdk.errors import ModelError, redact
-from moryflow_sdk.models import ModelEvent, ModelRequest
+from moryflow_sdk.models import ModelEvent, ModelRequest, Status
 
 from .answer import Answer, Delta
+from .endpoint import Endpoint
 from .failures import WIRE_ERRORS, TimedOut, check, connection_error, from_status, next_step, unsendable
-from .request import Encoder, Endpoint
+from .profile import Profile
+from .request import Encoder
 from .sse import DONE, AnswerReader
 from .transport import HttpClient, HttpResponse, WarmUp
 
@@ -30,6 +33,9 @@ SILENCE = 4
 AT_ONCE = 16 * 1024
 """Bytes that are read before other tasks of the host get a turn."""
 
+ADAPTATIONS = 4
+"""How often a refused request is changed as the server says, and sent again."""
+
 ERROR_BODY = 64 * 1024
 LIST_BODY = 8 * 1024 * 1024
 
@@ -43,7 +49,8 @@ class ChatClient:
         self._warm_up = WarmUp(endpoint)
         self._client: HttpClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._counts_tokens = True
+        self._profiles: dict[str, Profile] = {}
+        self._said: set[tuple[str, str]] = set()
 
     def prepare(self) -> None:
         """Start to load what a request needs, in a thread."""
@@ -70,18 +77,19 @@ class ChatClient:
         answer = Answer(self.endpoint)
         try:
             response = await self._ask(client, request, name)
+            for status in self._refused(request, name):
+                yield status
             async with contextlib.aclosing(self._deltas(response, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
         except WIRE_ERRORS as error:
             lost = connection_error(error, self.endpoint, answered=answer.begun)
             if lost.code != "incomplete":
-                lost.tool_calls = answer.unfinished_calls()
-                raise lost from error
+                raise answer.add_unfinished(lost) from error
         except RecursionError as error:
             raise ModelError("the model's answer is nested too deeply", code="protocol") from error
         except ModelError as error:
-            error.tool_calls = error.tool_calls or answer.unfinished_calls()
+            answer.add_unfinished(error)
             raise
         for event in answer.finish():
             yield event
@@ -122,16 +130,31 @@ class ChatClient:
         return self._client
 
     async def _ask(self, client: HttpClient, request: ModelRequest, name: str) -> HttpResponse:
-        """Send a request; if the server does not know ``stream_options``, send it again without them."""
-        body = self._encoder.body(request, name, usage=self._counts_tokens)
-        response = await self._send(client, "POST", "/chat/completions", body)
-        if 200 <= response.status < 300:
-            return response
-        error = await self._failure(response)
-        if not self._counts_tokens or "stream_options" not in error.message or response.status not in (400, 422):
-            raise error
-        self._counts_tokens = False
-        return await self._ask(client, request, name)
+        """Send a request; send it again without a parameter, a field or a tool that the server names in its refusal."""
+        profile = self._profiles.setdefault(name, Profile())
+        fields = {
+            key for message in request.messages for key in (*message.extra, *(k for c in message.tool_calls for k in c.extra))
+        }
+        tools = [tool.name for tool in request.tools]
+        for attempt in count(1):
+            sent = self._encoder.head(request, name, profile)
+            response = await self._send(client, "POST", "/chat/completions", self._encoder.body(request, name, profile))
+            if 200 <= response.status < 300:
+                return response
+            error = await self._failure(response)
+            if attempt > ADAPTATIONS or not profile.learn(error, sent, fields - profile.fields_without, tools):
+                raise error
+        raise AssertionError("unreachable")
+
+    def _refused(self, request: ModelRequest, name: str) -> Iterator[Status]:
+        """Say once what the server did not take of what somebody asked for."""
+        profile = self._profiles[name]
+        asked = [key for key in self._encoder.parameters(request, profile) if key in profile.without]
+        tools = [f"the tool {tool.name}" for tool in request.tools if tool.name in profile.withheld]
+        for what in (*asked, *tools):
+            if (name, what) not in self._said:
+                self._said.add((name, what))
+                yield Status(text=f"{self.endpoint.label} refuses {what} for {name}; the request goes without it", lasting=True)
 
     async def _send(self, client: HttpClient, method: str, path: str, body: bytes | None = None) -> HttpResponse:
         try:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from moryflow_sdk.errors import ModelError, ModelErrorCode, redact
 
-from .request import Endpoint
+from .endpoint import Endpoint
 
 # The patterns are texts, so that re compiles (and caches) them with the first error and not at the start of a turn.
 _CONTEXT = (
@@ -86,7 +86,9 @@ def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: 
     if wait is None and code in ("rate_limit", "overloaded"):
         wait = _asked_to_wait(detail.message)
     quota = status == 402 or bool(re.search(_QUOTA, text))
-    return _error(code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=quota)
+    error = _error(code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=quota)
+    error.param = detail.param
+    return error
 
 
 def from_object(value: Any, endpoint: Endpoint) -> ModelError:
@@ -155,10 +157,12 @@ def whole(text: str) -> str:
 
 
 class _Detail:
-    """The content of an error body: a message, words for its kind, perhaps a status and a time to wait."""
+    """The content of an error body: a message, words for its kind, perhaps a parameter, a status and a time to wait."""
 
-    def __init__(self, message: str = "", kind: str = "", status: int | None = None, wait: float | None = None) -> None:
-        self.message, self.kind, self.status, self.wait = message, kind, status, wait
+    def __init__(
+        self, message: str = "", kind: str = "", status: int | None = None, wait: float | None = None, param: str = ""
+    ) -> None:
+        self.message, self.kind, self.status, self.wait, self.param = message, kind, status, wait, param
 
     @classmethod
     def of(cls, value: Any) -> _Detail:
@@ -175,7 +179,8 @@ class _Detail:
         numbers = (_number(str(found.get(key, ""))) for key in ("code", "status", "status_code", "http_code"))
         status = next((int(number) for number in numbers if number is not None and 100 <= number < 600), None)
         message: Any = next((found[key] for key in _MESSAGES if found.get(key)), "")
-        return cls(_short(message), " ".join(words).lower().replace(" ", "_"), status, _retry_delay(found.get("details")))
+        kind, param = " ".join(words).lower().replace(" ", "_"), _short(found.get("param") or _place(found.get("loc")))
+        return cls(_short(message), kind, status, _retry_delay(found.get("details")), param)
 
 
 def _detail(body: bytes) -> _Detail:
@@ -184,6 +189,12 @@ def _detail(body: bytes) -> _Detail:
         return _Detail.of(json.loads(text))
     except (ValueError, RecursionError):
         return _Detail(_short(text))
+
+
+def _place(loc: Any) -> str:
+    """Return the parameter that pydantic names: ``["body", "messages", 2, "reasoning"]``."""
+    parts = [str(part) for part in cast("list[Any]", loc) if part != "body"] if isinstance(loc, list) else []
+    return ".".join(parts)
 
 
 def _short(value: Any) -> str:

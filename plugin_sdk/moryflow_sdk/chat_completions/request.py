@@ -1,4 +1,4 @@
-"""A request: the endpoint that it goes to, and its encoding.
+"""The encoding of a request.
 
 Each message is encoded only once, so that step 500 encodes only its new messages.
 """
@@ -7,71 +7,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 from json.encoder import encode_basestring
-from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, cast
 
 from moryflow_sdk.field_types import thaw
-from moryflow_sdk.models import SUMMARY_MARK, ChatParams, Message, ModelRequest, ToolRequest, ToolSchema
+from moryflow_sdk.models import SUMMARY_MARK, Message, ModelRequest, ToolRequest, ToolSchema
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """A server that speaks chat completions.
-
-    :param base_url: for example ``https://api.openai.com/v1``; ``/chat/completions`` is added if it is missing.
-    :param label: the name of the server for people, for example ``openai``; errors begin with it.
-    :param key: sent as bearer token; empty for none.
-    :param key_source: where the key is set, for error messages: ``the environment variable OPENAI_API_KEY``.
-    :param url_source: where the address is set, likewise.
-    :param output_field: the field for the output limit; OpenAI's newer models accept only ``max_completion_tokens``.
-    :param short_ids: whether tool call ids must be nine letters or digits (Mistral).
-    :param send_reasoning: whether to send earlier ``reasoning_content`` back (DeepSeek needs it between tool calls).
-    :param system_messages: whether the server accepts ``several``; with ``one``, a summary is sent as a user message.
-    :param timeout: seconds without a byte until the call counts as stalled.
-    """
-
-    base_url: str
-    label: str
-    key: str = field(default="", repr=False)
-    key_source: str = "the provider's configuration"
-    url_source: str = "the provider's configuration"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    output_field: str = "max_tokens"
-    short_ids: bool = False
-    send_reasoning: bool = False
-    system_messages: Literal["one", "several"] = "one"
-    timeout: float = 300.0
-
-    @cached_property
-    def is_loopback(self) -> bool:
-        """Whether the server is on this machine, and so needs neither a proxy nor a key."""
-        return (urlsplit(self.base_url).hostname or "") in _LOOPBACK
-
-    @cached_property
-    def is_tls(self) -> bool:
-        """Whether the connection is encrypted."""
-        return self.base_url.lower().startswith("https:")
-
-    @cached_property
-    def public_url(self) -> str:
-        """The address without user name, password and query, for messages."""
-        parts = urlsplit(self.base_url)
-        host = parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, host, parts.path, "", ""))
-
-    def url(self, path: str) -> str:
-        """Return the address of `path` (``/chat/completions``), with the base URL's query, such as Azure's ``api-version``."""
-        parts = urlsplit(self.base_url)
-        base = parts.path.rstrip("/").removesuffix("/chat/completions")
-        return urlunsplit((parts.scheme, parts.netloc, base + path, parts.query, ""))
-
+from .endpoint import Endpoint
+from .kept_fields import OF_CALL, OF_FUNCTION, OF_MESSAGE, THOUGHTS, has_text
+from .profile import Profile
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted = encode_basestring
@@ -81,6 +29,36 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}\Z")
 _NOTED = Message(role="assistant", text="Noted.")
 _OURS = frozenset({"model", "messages", "stream", "stream_options", "tools"})
+_BLANK = " "
+"""Stands for the reasoning of an answer that has none. Kimi takes an empty text for a missing one; litellm sends this too."""
+_UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""What Gemini's documentation says to send with calls that Gemini did not make."""
+_NO_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "no_tool",
+        "description": "There is nothing to call here: answer in words.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+"""Named if a conversation has calls but no tool is offered: Bedrock and Anthropic refuse a history of calls without tools."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How a message is encoded. Each message keeps its bytes for each wire, by :attr:`name`."""
+
+    images: bool = False
+    short: bool = False
+    origin: str = ""
+    reasoning: bool | None = None
+    fills: bool = False
+    signs: bool = False
+    without: frozenset[str] = frozenset()
+
+    @cached_property
+    def name(self) -> str:
+        return repr((self.images, self.short, self.origin, self.reasoning, self.fills, self.signs, sorted(self.without)))
 
 
 class Encoder:
@@ -95,21 +73,43 @@ class Encoder:
         self._system = lru_cache(maxsize=2)(partial(_encode_text, "system"))
         self._tools: tuple[ToolSchema, ...] = ()
         self._tools_bytes = b""
-        self._wire_of_settled = ""
+        self._wire_of_settled = Wire()
         self._settled: list[Message] = []
         self._settled_bytes: list[bytes] = []
 
-    def body(self, request: ModelRequest, name: str, *, usage: bool = True) -> bytes:
-        """Return the body of a streaming request to the model called `name`; `usage` asks for token counts."""
-        head = {"model": name, "stream": True, **self._params(request.params)}
-        if usage:
-            head["stream_options"] = {"include_usage": True}
-        parts = [_dumps(head)[:-1], b',"messages":[', b",".join(self._messages(request)), b"]"]
-        if request.tools:
-            parts += [b',"tools":', self._encoded_tools(request.tools)]
+    def body(self, request: ModelRequest, name: str, profile: Profile | None = None) -> bytes:
+        """Return the body of a streaming request to the model called `name`.
+
+        :param profile: what the server has said about the model.
+        """
+        profile = profile or Profile()
+        parts = [_dumps(self.head(request, name, profile))[:-1], b',"messages":[']
+        parts += [b",".join(self._messages(request, profile)), b"]"]
+        tools = tuple(tool for tool in request.tools if tool.name not in profile.withheld)
+        if tools:
+            parts += [b',"tools":', self._encoded_tools(tools)]
+        elif request.model.tools and any(message.tool_calls for message in request.messages):
+            parts += [b',"tools":', _dumps([_NO_TOOL])]
         return b"".join([*parts, b"}"])
 
-    def _messages(self, request: ModelRequest) -> list[bytes]:
+    def head(self, request: ModelRequest, name: str, profile: Profile) -> dict[str, Any]:
+        """Return the parameters of a request, without those that the server refuses."""
+        asked = {"model": name, "stream": True, **self.parameters(request, profile), "stream_options": {"include_usage": True}}
+        return {key: value for key, value in asked.items() if key not in profile.without}
+
+    def parameters(self, request: ModelRequest, profile: Profile) -> dict[str, Any]:
+        """Return the parameters that somebody asked for, under the names of the server."""
+        params = request.params
+        named = {
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            profile.output_field or self._endpoint.output_field: params.max_tokens,
+            "response_format": None if params.response_format is None else thaw(params.response_format),
+        }
+        extra = {key: value for key, value in thaw(params.extra).items() if key not in _OURS}
+        return {**{key: value for key, value in named.items() if value is not None}, **extra}
+
+    def _messages(self, request: ModelRequest, profile: Profile) -> list[bytes]:
         """Return the encoded messages.
 
         The templates of many open models accept one system message, at the beginning. For them, the leading system messages
@@ -124,41 +124,39 @@ class Encoder:
             texts = ["\n\n".join(message.text for message in leading if not _is_summary(message))]
             summary = [message for message in leading if _is_summary(message)]
         head = [self._system(text) for text in texts if text]
-        return head + self._conversation([*summary, *messages[len(leading) :]], images)
+        return head + self._conversation([*summary, *messages[len(leading) :]], self.wire(images, profile))
 
-    def _conversation(self, messages: list[Message], images: bool) -> list[bytes]:
+    def _conversation(self, messages: list[Message], wire: Wire) -> list[bytes]:
         """Return the encoded messages after the system prompt, reusing those that the previous request encoded."""
-        wire, encode = self._wire(images)
         known = len(self._settled)
         if wire != self._wire_of_settled or messages[:known] != self._settled:
             self._wire_of_settled, self._settled, self._settled_bytes, known = wire, [], [], 0
         # An answer is never joined with messages before it, so everything before the last answer is settled.
         last = next((at for at in range(len(messages) - 1, known, -1) if messages[at].role == "assistant"), known)
-        self._settled_bytes += self._encoded(messages[known:last], images, wire, encode)
+        self._settled_bytes += self._encoded(messages[known:last], wire)
         self._settled = messages[:last]
-        return self._settled_bytes + self._encoded(messages[last:], images, wire, encode)
+        return self._settled_bytes + self._encoded(messages[last:], wire)
 
-    def _encoded(self, messages: Sequence[Message], images: bool, wire: str, encode: Callable[[Message], bytes]) -> list[bytes]:
+    def _encoded(self, messages: Sequence[Message], wire: Wire) -> list[bytes]:
         if self._endpoint.system_messages == "one":
             messages = list(_alternating(messages))
-        if images and any(message.images for message in messages):
-            return list(_with_images(messages, wire, encode))
-        return [message.encoded(wire, encode) for message in messages]
+        if wire.images and any(message.images for message in messages):
+            return list(_with_images(messages, wire))
+        encode = partial(_encode, wire=wire)
+        return [message.encoded(wire.name, encode) for message in messages]
 
-    def _wire(self, images: bool) -> tuple[str, Callable[[Message], bytes]]:
-        short, reasoning = self._endpoint.short_ids, self._endpoint.send_reasoning
-        name = f"openai{'+images' * images}{'+short' * short}{'+reasoning' * reasoning}"
-        return name, partial(_encode, images=images, short=short, reasoning=reasoning)
-
-    def _params(self, params: ChatParams) -> dict[str, Any]:
-        named = {
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            self._endpoint.output_field: params.max_tokens,
-            "response_format": None if params.response_format is None else thaw(params.response_format),
-        }
-        extra = {key: value for key, value in thaw(params.extra).items() if key not in _OURS}
-        return {**{key: value for key, value in named.items() if value is not None}, **extra}
+    def wire(self, images: bool, profile: Profile) -> Wire:
+        """Return how messages are encoded for the server."""
+        endpoint = self._endpoint
+        return Wire(
+            images=images,
+            short=endpoint.short_ids,
+            origin=endpoint.origin,
+            reasoning=endpoint.send_reasoning,
+            fills=endpoint.wants_reasoning or profile.wants_reasoning,
+            signs=endpoint.wants_signature or profile.wants_signature,
+            without=frozenset(profile.fields_without),
+        )
 
     def _encoded_tools(self, tools: tuple[ToolSchema, ...]) -> bytes:
         if len(tools) != len(self._tools) or any(a is not b for a, b in zip(tools, self._tools, strict=True)):
@@ -172,26 +170,27 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _with_images(messages: Sequence[Message], wire: str, encode: Callable[[Message], bytes]) -> Iterator[bytes]:
+def _with_images(messages: Sequence[Message], wire: Wire) -> Iterator[bytes]:
     """Yield encoded messages, with the images of tool results after the last result of their step."""
     held: list[Message] = []
     for message in messages:
         if held and message.role != "tool":
             yield from _image_messages(held)
-        yield message.encoded(wire, encode)
+        yield message.encoded(wire.name, partial(_encode, wire=wire))
         if message.role == "tool" and message.images:
             held.append(message)
     yield from _image_messages(held)
 
 
-def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> bytes:
+def _encode(message: Message, *, wire: Wire) -> bytes:
+    images = wire.images
     match message.role:
         case "tool":
             content = message.text if images or not message.images else f"{message.text}\n{_image_note(message)}".lstrip()
-            call = _quoted(wire_id(message.call_id, short=short))
+            call = _quoted(wire_id(message.call_id, short=wire.short))
             return _bytes(f'{{"role":"tool","tool_call_id":{call},"content":{_quoted(content)}}}')
         case "assistant":
-            return _bytes(_assistant(message, short=short, reasoning=reasoning))
+            return _bytes(_assistant(message, wire))
         case "system":
             return _encode_text("user", _user_text(message))
         case _ if not message.images:
@@ -245,17 +244,41 @@ def _encode_text(role: str, text: str) -> bytes:
     return _bytes(f'{{"role":"{role}","content":{_quoted(text)}}}')
 
 
-def _assistant(message: Message, *, short: bool, reasoning: bool) -> str:
+def _assistant(message: Message, wire: Wire) -> str:
+    own = bool(message.origin) and message.origin == wire.origin
     content = _quoted(message.text) if message.text else "null" if message.tool_calls else '""'
-    thought = f',"reasoning_content":{_quoted(message.reasoning)}' if reasoning and message.reasoning else ""
-    asked = ",".join([_call(call, short=short) for call in message.tool_calls])
-    calls = f',"tool_calls":[{asked}]' if asked else ""
-    return f'{{"role":"assistant","content":{content}{thought}{calls}}}'
+    if own and has_text(message.extra.get("content"), message.text):
+        content = _json(message.extra["content"])
+    fields = _kept(message.extra, OF_MESSAGE, wire) if own else {}
+    if wire.reasoning is False:
+        fields = {key: value for key, value in fields.items() if key not in THOUGHTS}
+    elif wire.reasoning and not message.origin and message.reasoning:
+        fields["reasoning_content"] = message.reasoning
+    if wire.fills and not fields.get("reasoning_content"):
+        fields["reasoning_content"] = (own and wire.reasoning is not False and message.reasoning) or _BLANK
+    kept = f",{_json(fields)[1:-1]}" if fields else ""
+    if not message.tool_calls:
+        return f'{{"role":"assistant","content":{content}{kept}}}'
+    signs = wire.signs and not (own and any(call.extra.get("extra_content") for call in message.tool_calls))
+    calls = ",".join([_call(call, wire, own, signs and not at) for at, call in enumerate(message.tool_calls)])
+    return f'{{"role":"assistant","content":{content}{kept},"tool_calls":[{calls}]}}'
 
 
-def _call(call: ToolRequest, *, short: bool) -> str:
-    function = f'{{"name":{_quoted(call.name)},"arguments":{_quoted(call.arguments or "{}")}}}'
-    return f'{{"id":{_quoted(wire_id(call.id, short=short))},"type":"function","function":{function}}}'
+def _call(call: ToolRequest, wire: Wire, own: bool, signs: bool) -> str:
+    fields = _kept(call.extra, OF_CALL, wire) if own and call.extra else {}
+    within: Any = call.extra.get("function") if own else None
+    inside = _kept(cast("dict[str, Any]", within), OF_FUNCTION, wire) if isinstance(within, dict) else {}
+    more = f",{_json(inside)[1:-1]}" if inside else ""
+    if signs:
+        fields["extra_content"] = _UNSIGNED
+    kept = f",{_json(fields)[1:-1]}" if fields else ""
+    function = f'{{"name":{_quoted(call.name)},"arguments":{_quoted(call.arguments or "{}")}{more}}}'
+    return f'{{"id":{_quoted(wire_id(call.id, short=wire.short))},"type":"function","function":{function}{kept}}}'
+
+
+def _kept(extra: Mapping[str, Any], known: frozenset[str], wire: Wire) -> dict[str, Any]:
+    """Return the fields that a service added to its answer; none may take the place of a field of the protocol."""
+    return {key: value for key, value in extra.items() if key not in known and key not in wire.without}
 
 
 def wire_id(id: str, *, short: bool = False) -> str:

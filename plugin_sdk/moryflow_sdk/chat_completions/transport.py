@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
+from .endpoint import Endpoint
 from .failures import Broken, ConnectFailed, NoAnswer, Undecodable
-from .request import Endpoint
 
 if TYPE_CHECKING:
     import ssl

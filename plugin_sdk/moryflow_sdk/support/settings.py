@@ -359,7 +359,7 @@ class ProviderSettings(Settings):
     :param api_key_env: the environment variable that holds the key.
     :param api_key: the key itself; a variable is safer.
     :param headers: sent with every request.
-    :param send_reasoning: send the model its earlier reasoning back.
+    :param send_reasoning: send the model its earlier reasoning back; by default as it came, to the service that it came from.
     :param output_field: name of the field that limits the answer, ``max_tokens`` or ``max_completion_tokens``.
     """
 
@@ -369,7 +369,7 @@ class ProviderSettings(Settings):
     headers: Mapping[str, str] = {}
     models: Mapping[str, ModelLimits] = {}
     managed: bool = False
-    send_reasoning: bool = False
+    send_reasoning: bool | None = None
     output_field: str = ""
     system_messages: Literal["one", "several"] | None = None
 

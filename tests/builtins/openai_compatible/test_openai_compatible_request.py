@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import Endpoint
+from moryflow_sdk.chat_completions.profile import Profile
 from moryflow_sdk.chat_completions.request import Encoder, wire_id
 from moryflow_sdk.models import SUMMARY_MARK
 
@@ -113,11 +114,49 @@ def test_images_for_a_model_without_eyes_become_a_note() -> None:
     assert all("left out" in message["content"] for message in found) and found[0]["content"].startswith("look\n")
 
 
-def test_reasoning_goes_back_only_where_it_is_wanted() -> None:
-    """Most services refuse or bill it (S4.6)."""
-    message = Message(role="assistant", text="a", reasoning="hm")
-    assert "reasoning_content" not in sent(message)["messages"][0]
-    assert sent(message, send_reasoning=True)["messages"][0]["reasoning_content"] == "hm"
+def test_what_a_service_added_to_its_answer_goes_back_to_it_alone() -> None:
+    """Under its own name, also within a call; nothing takes the place of a field of the protocol (S4.6)."""
+    here = Endpoint("http://x/v1", "openai").origin
+    extra = {"reasoning_content": "hm", "reasoning_details": [{"data": "x"}], "role": "system", "tool_calls": []}
+    call = ToolRequest(id="a", name="ls", extra={"extra_content": {"s": 1}, "id": "b", "function": {"note": "n", "name": "rm"}})
+    message = Message(role="assistant", text="a", reasoning="hm", tool_calls=(call,), extra=extra, origin=here)
+    found = sent(message)["messages"][0]
+    assert (found["role"], found["reasoning_content"], found["reasoning_details"]) == ("assistant", "hm", [{"data": "x"}])
+    assert found["tool_calls"] == [
+        {"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}", "note": "n"}, "extra_content": {"s": 1}}
+    ]
+    assert "reasoning_content" not in sent(message, send_reasoning=False)["messages"][0]
+    for elsewhere in (message.replace(origin="other"), message.replace(origin="")):
+        plain = sent(elsewhere)["messages"][0]
+        assert plain.keys() == {"role", "content", "tool_calls"}
+        assert plain["tool_calls"][0].keys() == {"id", "type", "function"}
+
+
+def test_content_in_parts_goes_back_in_parts_while_it_says_the_same() -> None:
+    """Mistral's thoughts are parts of its content; a text that was changed since is what is sent (S4.6)."""
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}]
+    message = Message(role="assistant", text="a", extra={"content": parts}, origin=Endpoint("http://x/v1", "openai").origin)
+    assert sent(message)["messages"][0]["content"] == parts
+    assert sent(message.replace(text="changed"))["messages"][0]["content"] == "changed"
+    odd = ToolRequest(id="a", name="ls", extra={"function": "x"})
+    assert sent(message.replace(tool_calls=(odd,), extra={"content": "x"}))["messages"][0]["content"] == "a"
+
+
+def test_a_service_that_wants_reasoning_gets_a_blank_one_for_the_answers_of_others() -> None:
+    """DeepSeek and Kimi refuse a history without it, also one that began elsewhere; Gemini wants a signature (S4.6)."""
+    message = Message(role="assistant", tool_calls=(ToolRequest(id="a", name="ls"), ToolRequest(id="b", name="ls")))
+    assert sent(message, wants_reasoning=True)["messages"][0]["reasoning_content"] == " "
+    calls = sent(message, wants_signature=True)["messages"][0]["tool_calls"]
+    assert calls[0]["extra_content"]["google"]["thought_signature"] and "extra_content" not in calls[1]
+    earlier = Message(role="assistant", text="a", reasoning="hm")
+    assert sent(earlier, send_reasoning=True)["messages"][0]["reasoning_content"] == "hm"
+
+
+def test_a_history_with_calls_always_names_a_tool() -> None:
+    """Bedrock refuses one without; a model that can call none gets none (S4.6)."""
+    history = (Message(role="assistant", tool_calls=(ToolRequest(id="a", name="ls"),)), Message(role="tool", call_id="a"))
+    assert [tool["function"]["name"] for tool in sent(*history)["tools"]] == ["no_tool"]
+    assert "tools" not in sent(Message(role="user", text="hi"))
 
 
 def test_tools_are_sent_as_functions() -> None:
@@ -137,7 +176,7 @@ def test_a_message_is_encoded_once_for_all_steps() -> None:
     encoder = Encoder(Endpoint("http://x/v1", "openai"))
     request = ModelRequest(model=ModelInfo(id="openai/m", name="m", provider="p"), messages=(message,))
     encoder.body(request, "m")
-    kept = message.encoded("openai", lambda _: b"made again")
+    kept = message.encoded(encoder.wire(images=False, profile=Profile()).name, lambda _: b"made again")
     assert json.loads(kept) == {"role": "user", "content": "hi"}
 
 

@@ -382,14 +382,15 @@ def _details(value: Any) -> bool:
     return isinstance(protected, tuple) and all(map(_text, protected))
 
 
-def _objects_with(required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Check:
-    """Return a check for a list of objects that have these text fields."""
+def _objects_with(required: tuple[str, ...], optional: tuple[str, ...] = (), inner: tuple[str, ...] = ()) -> Check:
+    """Return a check for a list of objects that have these text fields, and these objects."""
 
     def check(value: Any) -> bool:
         return isinstance(value, tuple) and all(
             isinstance(item, Mapping)
             and all(_text(item.get(name)) for name in required)
             and all(_optional_text(item.get(name)) for name in optional)
+            and all(_object(item.get(name)) for name in inner)
             for item in value
         )
 
@@ -400,8 +401,8 @@ _IMAGES = _objects_with(("media_type", "data"))
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "user": {"text": _text, "images": _IMAGES, "files": _objects_with(("path", "text"))},
     "assistant": {
-        "text": _text, "reasoning": _text, "calls": _objects_with(("id", "name"), ("arguments", "problem")), "usage": counts,
-        "model": _optional_text, "finish": _optional_text,
+        "text": _text, "reasoning": _text, "calls": _objects_with(("id", "name"), ("arguments", "problem"), ("extra",)),
+        "usage": counts, "model": _optional_text, "finish": _optional_text, "extra": _object, "origin": _optional_text,
     },
     "tool": {
         "call_id": _text, "tool": _text, "status": _text, "output": _text, "title": _optional_text, "code": _optional_text,

@@ -1,0 +1,77 @@
+"""The server that a request goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that speaks chat completions.
+
+    :param base_url: for example ``https://api.openai.com/v1``; ``/chat/completions`` is added if it is missing.
+    :param label: the name of the server for people, for example ``openai``; errors begin with it.
+    :param key: sent as bearer token; empty for none.
+    :param key_source: where the key is set, for error messages: ``the environment variable OPENAI_API_KEY``.
+    :param url_source: where the address is set, likewise.
+    :param output_field: the field for the output limit; OpenAI's newer models accept only ``max_completion_tokens``.
+    :param short_ids: whether tool call ids must be nine letters or digits (Mistral).
+    :param send_reasoning: whether to send earlier reasoning back. ``None``: as it came from this server, under its own name;
+        ``True``: also from sessions of an earlier version, as ``reasoning_content``; ``False``: no reasoning text at all.
+    :param wants_reasoning: whether each answer in the history needs ``reasoning_content`` (DeepSeek, Kimi), also one of
+        another service, which gets a blank one.
+    :param wants_signature: whether each answer with calls needs a ``thought_signature`` (Gemini).
+    :param system_messages: whether the server accepts ``several``; with ``one``, a summary is sent as a user message.
+    :param timeout: seconds without a byte until the call counts as stalled.
+    """
+
+    base_url: str
+    label: str
+    key: str = field(default="", repr=False)
+    key_source: str = "the provider's configuration"
+    url_source: str = "the provider's configuration"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    output_field: str = "max_tokens"
+    short_ids: bool = False
+    send_reasoning: bool | None = None
+    wants_reasoning: bool = False
+    wants_signature: bool = False
+    system_messages: Literal["one", "several"] = "one"
+    timeout: float = 300.0
+
+    @cached_property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine, and so needs neither a proxy nor a key."""
+        return (urlsplit(self.base_url).hostname or "") in _LOOPBACK
+
+    @cached_property
+    def origin(self) -> str:
+        """The name under which answers of this server are stored: a digest of its address, which may be private."""
+        import hashlib
+
+        place = self.public_url.rstrip("/").removesuffix("/chat/completions").lower() if self.base_url else self.label
+        return hashlib.sha256(place.encode()).hexdigest()[:16]
+
+    @cached_property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.base_url.lower().startswith("https:")
+
+    @cached_property
+    def public_url(self) -> str:
+        """The address without user name, password and query, for messages."""
+        parts = urlsplit(self.base_url)
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+    def url(self, path: str) -> str:
+        """Return the address of `path` (``/chat/completions``), with the base URL's query, such as Azure's ``api-version``."""
+        parts = urlsplit(self.base_url)
+        base = parts.path.rstrip("/").removesuffix("/chat/completions")
+        return urlunsplit((parts.scheme, parts.netloc, base + path, parts.query, ""))
