@@ -214,6 +214,8 @@ def must_be_reported(document: Mapping[str, Any]) -> bool:
     kind = str(document["type"])
     if kind == "session.status":
         return document.get("status") == "retry" or bool(document.get("answered"))
+    if kind == "compaction":
+        return document.get("state") == "failed"
     return kind in ("error", "plugin.failed", "plugin.quarantined") or kind.endswith(".notice")
 
 

@@ -215,7 +215,7 @@ def compaction_base(recorded: RecordedSession, turn: RecordedTurn, config: Confi
     :param model: the model that wrote the summary; ``None`` if no provider knows it any more.
     """
     settings = CompactionSettings.model_validate(dict(config.section(COMPACTION_PATH)))
-    params = first_params(model, settings.max_output_tokens) if model is not None else UNKNOWN
+    params = first_params(model, settings) if model is not None else UNKNOWN
     return Base(SystemPrompt(), params, _plan(recorded, turn, settings))
 
 

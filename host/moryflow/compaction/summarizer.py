@@ -30,6 +30,7 @@ from .measure import Estimate, script_aware
 from .sections import ASKED, TURN, clean_summary, headings_in, is_summary, merge_sections
 
 if TYPE_CHECKING:
+    from moryflow.config.schema import CompactionSettings
     from moryflow.kernel.turn_context import TurnContext
 
 UNKNOWN_WINDOW = 16_000
@@ -63,6 +64,7 @@ class Summarizer:
     :ivar fork: its own turn context, with which its run, events and hook calls are stored.
     :ivar usage: the tokens used so far; `cost` is their cost.
     :ivar answers: the model's answers, including those that are no summary.
+    :ivar params: the parameters of the requests before plugins change them.
     :ivar closed: whether every answer ended with the closing line that was asked for.
     """
 
@@ -77,6 +79,7 @@ class Summarizer:
     steps: int = 0
     closed: bool = True
     language: str = "en"
+    params: ChatParams = field(default_factory=ChatParams)
     answers: list[str] = field(default_factory=list[str])
 
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
@@ -135,8 +138,7 @@ class Summarizer:
             parts.append(f"<context>\n{context}\n</context>")
         wanted = min(self._output, (self.model.context_window or UNKNOWN_WINDOW) // _ASKED_PART)
         reminder = REMINDER.format(words=int(wanted * _WORDS), closing=closing)
-        first = first_params(self.model, self.most_tokens)
-        params = await self.fork.around.dispatcher.transform(self.fork, "chat_params", first)
+        params = await self.fork.around.dispatcher.transform(self.fork, "chat_params", self.params)
         request = ModelRequest(
             model=self.model,
             messages=(
@@ -193,9 +195,13 @@ def output_of(model: ModelInfo, most: int) -> int:
     return max(64, min(most, model.max_output or most, (model.context_window or UNKNOWN_WINDOW) // 4))
 
 
-def first_params(model: ModelInfo, most: int) -> ChatParams:
-    """Return the parameters of a summary's requests before plugins change them."""
-    return ChatParams(max_tokens=output_of(model, most), temperature=0)
+def first_params(model: ModelInfo, settings: CompactionSettings) -> ChatParams:
+    """Return the parameters of a summary's requests before plugins change them: only what somebody asked for.
+
+    Some models take no temperature, and a reasoning model would spend a limit of ours on its reasoning.
+    """
+    is_limited = "max_output_tokens" in settings.model_fields_set
+    return ChatParams(max_tokens=output_of(model, settings.max_output_tokens) if is_limited else None)
 
 
 def _cut_to(text: str, room: float) -> str:

@@ -36,7 +36,7 @@ from .sections import (
     first_lines,
     language_of,
 )
-from .summarizer import COMPACT_AGENT, Summarizer, SummaryFailed, instructions
+from .summarizer import COMPACT_AGENT, Summarizer, SummaryFailed, first_params, instructions
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
@@ -150,7 +150,8 @@ class Writing:
         provider, model = self._model()
         self.fork.model, self.model = model, model.id
         most, language = self.settings.max_output_tokens, self.language
-        writer = Summarizer(self.fork, provider, model, plan.instructions, most, plan.context, language=language)
+        first = first_params(model, self.settings)
+        writer = Summarizer(self.fork, provider, model, plan.instructions, most, plan.context, language=language, params=first)
         self.answers = writer.answers
         try:
             return await writer.summary(self._messages(self.job.history), self._messages(self.job.prefix), self.job.previous)

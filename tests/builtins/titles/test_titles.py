@@ -133,13 +133,13 @@ async def test_without_a_model_for_it_nothing_is_asked(talk):
 
 
 async def test_a_model_writes_a_better_one_beside_the_turn(talk):
-    """The hidden agent is asked with low temperature, and its run is recorded with its cost (S4.16)."""
+    """The hidden agent is asked, without a parameter that a model may refuse, and its run is recorded with its cost (S4.16)."""
     talk.config(model="session")
     with LoopbackServer(otherwise=replies.text("Counting words in files")) as server:
         row, runs, _ = await talk.run(server, "Count the words", "and again", wait=True)
         asked = [request.body for request in server.requests if "name conversations" in json.dumps(request.body)]
     assert row.title == "Counting words in files"
-    assert len(asked) == 1 and asked[0]["temperature"] == 0.2 and "tools" not in asked[0]
+    assert len(asked) == 1 and not {"temperature", "max_tokens", "tools"} & asked[0].keys()
     (written,) = [run for run in runs if run.purpose == "complete"]
     assert (written.agent, written.end_reason, written.usage["output"] > 0) == ("title", "completed", True)
 

@@ -129,3 +129,18 @@ def test_an_answer_that_is_piped_is_printed_before_the_summary_is_waited_for(cli
     running.send_signal(signal.SIGINT)
     rest, remarks = running.communicate()
     assert (rest, running.returncode) == ("", 0) and "writing the summary" in remarks
+
+
+def test_a_summary_that_fails_during_a_turn_is_said_on_standard_error(cli: Any) -> None:
+    """The turn goes on with less, and nobody wonders why (S0.25, S1.27)."""
+    with closing(LoopbackServer(replies.failure(401, "no summary today"), otherwise=replies.text("the answer"))) as server:
+        cli.config(
+            models={"providers": {"openai": {"models": {"test-model": {"contextWindow": 8000}}}}},
+            agents={"runtime": {"compaction": {"mode": "before"}}},
+        )
+        cli.environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-test"}
+        done = cli("run", "-r", long_session(cli), "-m", "openai/test-model", "and now?")
+    assert (done.returncode, done.stdout) == (0, "the answer\n"), done.stderr
+    assert "could not be summarised: openai refused the request (HTTP 401): no summary today" in done.stderr
+    assert "next: moryflow session compact -m MODEL" in done.stderr
+    assert not {"temperature", "max_tokens"} & server.requests[0].body.keys()

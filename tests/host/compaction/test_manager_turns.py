@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compaction_paths import compact, compaction, filled, kinds, says, talk, texts, user
+from moryflow_sdk import ChatParams
 
 ANSWER = {"text": "the answer"}
 
@@ -45,11 +46,20 @@ async def test_the_fork_is_a_stored_run_without_tools(bench):
     assert [(run.purpose, run.agent, run.state, run.end_reason) for run in runs if run.purpose == "compact"] == [
         ("compact", "default_compact_agent", "ended", "completed")
     ]
-    assert (fork.purpose, fork.tools, fork.params.max_tokens) == ("compact", (), 2048)
+    assert (fork.purpose, fork.tools, fork.params) == ("compact", (), ChatParams()), "no parameter that nobody asked for"
     assert [event.data["state"] for event in events] == ["pending", "done"]
     assert {event.agent for event in events} == {"default_compact_agent"}
     assert "default_compact_agent" not in listed
     assert result.usage.input == sum(10 for _ in host.scripted.requests)
+
+
+async def test_a_limit_that_a_person_set_is_asked_for(bench):
+    """A reasoning model would spend a limit of ours on its reasoning (S0.22)."""
+    bench.config(maxOutputTokens=500)
+    async with bench.host(compact(), ANSWER) as host:
+        session = await bench.session(host, talk(14, 1000))
+        await session.prompt("and now?")
+    assert host.scripted.requests[0].params == ChatParams(max_tokens=500)
 
 
 async def test_a_failing_summarizer_never_blocks_the_turn(bench):

@@ -114,6 +114,8 @@ class TerminalView:
                 self._note(event)
             case "plugin.failed" | "plugin.quarantined":
                 self._warn(event)
+            case "compaction" if event.data.get("state") == "failed" and event.data.get("trigger") != "demand":
+                self._warn(event)
             case _:
                 self._note(event)
 
@@ -278,6 +280,9 @@ class TerminalView:
             hint = data.get("hint") or f"moryflow plugin info {data['plugin']}"
             where = data.get("hook") or data.get("stage")
             self._write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {text}; {hint}")
+        elif event.type == "compaction":
+            self._write(f"moryflow: the older part of the conversation could not be summarised: {data.get('reason', '')}")
+            self._write(f"  next: {self.in_place('moryflow session compact -m MODEL')}")
         else:
             self._write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 
