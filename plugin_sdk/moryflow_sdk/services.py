@@ -479,8 +479,8 @@ class SessionInfo(Protocol):
     the returned value, but it waits for nothing.
     """
 
-    def set_title(self, title: str) -> Awaitable[None]:
-        """Set the session's title."""
+    def set_title(self, title: str, *, instead_of: str | None = None) -> Awaitable[None]:
+        """Set the session's title; with `instead_of`, only in place of that title or of none, so that a given one stays."""
         ...
 
     def note(self, text: str, *, title: str = "") -> Awaitable[None]:

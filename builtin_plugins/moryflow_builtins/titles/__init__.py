@@ -89,9 +89,9 @@ async def name_session(turn: Turn) -> None:
     title = title_from_prompt(prompt)
     turn.session_state["titled"] = "words"
     if title and not named:
-        await turn.info.set_title(title)
+        await turn.info.set_title(title, instead_of="")
     if turn.config.model and prompt.strip():
-        task = WRITING[turn.session] = asyncio.create_task(_write(turn, prompt))
+        task = WRITING[turn.session] = asyncio.create_task(_write(turn, prompt, title))
         task.add_done_callback(lambda _: WRITING.pop(turn.session, None))
 
 
@@ -105,8 +105,8 @@ async def cancel_writing() -> None:
         await asyncio.wait(tasks)
 
 
-async def _write(turn: Turn, prompt: str) -> None:
-    """Ask the model for a title, and set it if the answer is one; a failure changes nothing (it is in the run's record)."""
+async def _write(turn: Turn, prompt: str, words: str) -> None:
+    """Ask the model for a title, and set it in place of `words`; a failure changes nothing (it is in the run's record)."""
     model = None if turn.config.model == "session" else turn.config.model
     await asyncio.sleep(_HEAD_START)
     try:
@@ -117,7 +117,7 @@ async def _write(turn: Turn, prompt: str) -> None:
     title = clean_title(answer)
     turn.session_state["titled"] = "model" if title else "none"
     if title:
-        await turn.info.set_title(title)
+        await turn.info.set_title(title, instead_of=words)
 
 
 def title_from_prompt(prompt: str) -> str:

@@ -211,6 +211,11 @@ class Journal:
         """Change fields of the session's own row."""
         self._next.session.update(fields)
 
+    @property
+    def title(self) -> str:
+        """The session's title as the next commit leaves it."""
+        return str(self._next.session.get("title", self._scope.live.row.title))
+
     def switch(self, node_id: str | None) -> None:
         """Make `node_id` the active node; ``None`` means the place before the first node."""
         self._next.active = node_id or ROOT

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from moryflow_sdk import MoryflowError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
@@ -34,8 +34,7 @@ _FREE = ("/", "/code")
 """Paths that need no token: the page, which holds no data, and the exchange of a one-time code for the token."""
 _WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
 MOST_STREAMS = 500
-STALLED_SECONDS = 30.0
-"""How long a client may read nothing before its stream is closed."""
+"""How many streams of events there may be; fewer if a server may have few connections."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types moryflow"
@@ -81,8 +80,8 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
     service = at.service
     if service.stopping:
         raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
-    if service.events.readers >= MOST_STREAMS:
-        raise RequestError(429, "too_many", f"{MOST_STREAMS} streams are open already", "close some")
+    if service.events.readers >= service.most_streams:
+        raise RequestError(429, "too_many", f"{service.most_streams} streams are open already", "close some")
     last = at.request.headers.get("last-event-id", "")
     place = int(last[:20]) if last.isascii() and last.isdigit() else after
     if place is not None and not 0 <= place < 1 << 62:
@@ -91,7 +90,7 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
 
 
 class EventStream(Response):
-    """Sends frames until they end, the client disconnects, or it has read nothing for :data:`STALLED_SECONDS`."""
+    """Sends frames until they end or the client disconnects."""
 
     def __init__(self, frames: AsyncIterator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"})
@@ -112,8 +111,7 @@ class EventStream(Response):
 
     async def _send(self, send: Any) -> None:
         async for data in self._frames:
-            async with asyncio.timeout(STALLED_SECONDS):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
@@ -129,7 +127,7 @@ def application(service: Service, access: Access) -> Guard:
             paths.setdefault(path, {})[one.method] = one
     page = [Route("/", _page_file, methods=["GET"]), Route("/page/{name}", _page_file, methods=["GET"])]
     routes = [Route(path, _endpoint(service, path, by_method), methods=[*by_method]) for path, by_method in paths.items()]
-    handlers = {MoryflowError: _error_reply, HTTPException: _no_route, Exception: _crash_reply}
+    handlers = {MoryflowError: _error_reply, HTTPException: _no_route, ClientDisconnect: _nobody_there, Exception: _crash_reply}
     return Guard(Starlette(routes=[*page, *routes], exception_handlers=handlers), access)
 
 
@@ -160,8 +158,14 @@ async def _error_reply(_: Request, error: Exception) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     if status == 405:
-        return problem(405, "wrong_method", f"{request.url.path} has no {request.method}", "GET /openapi.json lists all")
+        refused = problem(405, "wrong_method", f"{request.url.path} has no {request.method}", "GET /openapi.json lists all")
+        refused.headers.update(getattr(error, "headers", None) or {})  # RFC 9110 wants Allow
+        return refused
     return problem(404, "not_found", f"there is nothing at {request.url.path}", "GET /openapi.json lists all")
+
+
+async def _nobody_there(_: Request, error: Exception) -> Response:
+    return problem(400, "disconnected", "the client left before its request was whole", "send it again")
 
 
 async def _crash_reply(_: Request, error: Exception) -> Response:
@@ -191,6 +195,8 @@ class Access(NamedTuple):
         found: dict[str, list[str]] = {}
         for name, value in headers:
             found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        if "transfer-encoding" in found and "content-length" in found:  # a proxy may take another one than we do
+            return 400, "two_lengths", "a request has one length", "leave Content-Length or Transfer-Encoding out"
         if len(found.get("host", ())) != 1 or found["host"][0].lower() not in self.hosts:
             return 421, "wrong_host", "this server has another name", f"use {min(self.hosts)}"
         if any(origin not in self.origins for origin in found.get("origin", ())):
@@ -229,7 +235,10 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         if refusal is not None:
-            await problem(*refusal)(scope, receive, _with_headers(send))
+            refused = problem(*refusal)
+            if refusal[0] == 400:  # where the next request begins is not known
+                refused.headers["connection"] = "close"
+            await refused(scope, receive, _with_headers(send))
             return
         await self._app(scope, _limited(receive), _with_headers(send))
 

@@ -25,6 +25,8 @@ POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 10.0
 PAGE = 200
 """How many events are read at a time."""
+CHUNK = 1 << 16
+"""About how many bytes are handed to the connection at a time; it keeps them until the client reads."""
 BACKLOG = 1 << 20
 """The most bytes that may wait for one reader; a slower reader is told to load everything anew."""
 _SENT_BESIDE = ("session.compacted", "approval.requested")
@@ -91,18 +93,22 @@ class Reader:
         """Drop the waiting frames, and have the client load everything anew."""
         self.reset = reason
         self._frames.clear()
+        self._size = 0
         self._news.set()
 
     async def take(self, seconds: float) -> bytes:
-        """Return all waiting frames; if none comes within `seconds`, return ``b""``."""
+        """Return the next waiting frames; if none comes within `seconds`, return ``b""``."""
         if not self._frames and not self.reset:
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):  # cheaper than wait_for, which creates a task for each wait
                     await self._news.wait()
-        data, self._size = b"".join(self._frames), 0
-        self._frames.clear()
-        return data
+        found, size = list[bytes](), 0
+        while self._frames and size < CHUNK:
+            found.append(self._frames.popleft())
+            size += len(found[-1])
+        self._size -= size
+        return b"".join(found)
 
 
 class EventFollower:
@@ -203,16 +209,10 @@ class EventFollower:
             place = self.head
             yield reset
         yield b"id: %d\n" % place + _lines("open", {**opening, "type": "open", "seq": place})
-        while place < self.head:  # events that this client missed are read for it alone
-            events = await self._store.events(None, place, PAGE)
-            found: list[bytes] = []
-            for event in events:
-                if event.parent is not None:
-                    self._parents[event.session] = event.parent
-                if wanted(event, self._parents):
-                    found.append(frame(event))
-            place = (events[-1].seq or 0) if events else self.head
-            yield b"".join(found)
+        while place < self.head:
+            place, data = await self._missed(place, wanted)
+            yield data
+            del data  # it may wait long for the client
         self._readers.add(reader := Reader(wanted, place))  # no await since `place` reached the head, so there is no gap
         try:
             while not self._stopped.is_set():
@@ -224,6 +224,16 @@ class EventFollower:
                     yield data or b": \n\n"
         finally:
             self._readers.discard(reader)
+
+    async def _missed(self, place: int, wanted: Filter) -> tuple[int, bytes]:
+        """Return the next frames that a client at `place` has missed, which are read for it alone, and the new place."""
+        events, found = await self._store.events(None, place, PAGE), list[bytes]()
+        for event in events:
+            if event.parent is not None:
+                self._parents[event.session] = event.parent
+            if wanted(event, self._parents):
+                found.append(frame(event))
+        return (events[-1].seq or 0) if events else self.head, b"".join(found)
 
     async def _reset(self, after: int | None) -> bytes:
         """Return the frame that tells a client to load everything anew, or ``b""`` if the table still has its place."""

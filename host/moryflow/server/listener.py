@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import ssl
@@ -22,7 +23,8 @@ from moryflow.base.paths import keep
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.selection import NewSession
 
-from .app import Access, application
+from .app import MOST_STREAMS, Access, application
+from .connections import KEEP_SECONDS, ConnectionLimits, Seldom, protocol
 from .service import FOLDER, RUNNING, Service, only_one, token_of
 
 if TYPE_CHECKING:
@@ -154,13 +156,17 @@ async def serve(
         about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
         keep(running_file, json.dumps(about))
         token = token_of(host.home)
-        service = Service(host, vault, token, address.url, NewSession(options.agent, options.model, options.mode))
+        limits = ConnectionLimits()
+        new = NewSession(options.agent, options.model, options.mode)
+        service = Service(host, vault, token, address.url, new, min(MOST_STREAMS, limits.most // 2))
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token)
+        for name in ("asyncio", "uvicorn.error"):
+            logging.getLogger(name).addFilter(Seldom())
         config = uvicorn.Config(
-            application(service, access), loop="asyncio", lifespan="off", log_config=None, access_log=False,
-            server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
-            h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=75, **_tls(options),
+            application(service, access), http=protocol(limits), backlog=limits.backlog, loop="asyncio", lifespan="off",
+            log_config=None, access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
+            h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=KEEP_SECONDS, **_tls(options),
         )  # fmt: skip
         server = _Server(config, lambda: ready(service))
         await service.events.start()

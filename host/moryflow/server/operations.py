@@ -104,6 +104,10 @@ class Operation:
             raise RequestError(400, "bad_json", f"the body is not JSON: {error}", "send an object") from error
         if not isinstance(document, dict):
             raise RequestError(400, "bad_json", "the body is not an object", 'send an object, for example {"text": "…"}')
+        for name, value in document.items():
+            wanted = self.arguments.schema["properties"].get(name, {}).get("type")
+            if wanted == "boolean" and not isinstance(value, bool):  # "yes" confirms nothing
+                raise RequestError(422, "invalid", f"{name}: only true and false are booleans", f"send true or false as {name}")
         return document
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +212,7 @@ def _operation(one: Operation, version: str, path: str) -> dict[str, Any]:
         wanted |= {"$defs": schema["$defs"]} if "$defs" in schema else {}
         said["requestBody"] = {"required": "required" in wanted, "content": {"application/json": {"schema": wanted}}}
     elif one.raw and one.method == "POST":
-        said["requestBody"] = {"required": True, "content": {one.raw: {"schema": {"type": "string"}}}}
+        said["requestBody"] = {"required": True, "content": _raw(one.raw)}
     if one.path == "/code":
         said["security"] = []
     return said
@@ -217,5 +221,15 @@ def _operation(one: Operation, version: str, path: str) -> dict[str, Any]:
 def _content(one: Operation, version: str) -> dict[str, Any]:
     if one.stream:
         return {"text/event-stream": {"schema": {"type": "string"}, **({"itemSchema": _EVENT} if version != "3.1" else {})}}
-    kind = one.raw if one.raw and one.method == "GET" else "application/json"
-    return {kind: {"schema": {} if kind == "application/json" else {"type": "string"}}}
+    if one.raw and one.method == "GET":
+        return _raw(one.raw)
+    return {"application/json": {"schema": {}}}
+
+
+def _raw(kind: str) -> dict[str, Any]:
+    """Describe bytes; generators of clients know no JSON Lines, so these are described as plain bytes too."""
+    if kind.startswith("text/"):
+        return {kind: {"schema": {"type": "string"}}}
+    return {
+        name: {"schema": {"type": "string", "format": "binary"}} for name in dict.fromkeys((kind, "application/octet-stream"))
+    }

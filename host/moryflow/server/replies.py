@@ -53,8 +53,11 @@ def encoded(document: object) -> bytes:
 
 
 def problem(status: int, code: str, message: str, next_step: str = "", where: str = "") -> Response:
-    found = {"code": code, "message": message, "next": next_step, **({"where": where} if where else {})}
-    return json_reply(found, status)
+    return json_reply(error_document(code, message, next_step, where), status)
+
+
+def error_document(code: str, message: str, next_step: str = "", where: str = "") -> dict[str, str]:
+    return {"code": code, "message": message, "next": next_step, **({"where": where} if where else {})}
 
 
 def problem_of(error: MoryflowError) -> Response:

@@ -37,7 +37,7 @@ from moryflow.store import RunRow
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
-    from moryflow.kernel.turn_context import Subagents, TurnContext
+    from moryflow.kernel.turn_context import Journal, Subagents, TurnContext
     from moryflow.store import CallRow, Node, SessionRow
 
 V = TypeVar("V", NodeView, SessionView, StoredCall)
@@ -99,8 +99,12 @@ class InfoService:
     def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
 
-    def set_title(self, title: str) -> Done:
-        self._scope.live.inbox.append(lambda journal: journal.session(title=title[:200]))
+    def set_title(self, title: str, *, instead_of: str | None = None) -> Done:
+        def change(journal: Journal) -> None:
+            if instead_of is None or journal.title in ("", instead_of):
+                journal.session(title=title[:200])
+
+        self._scope.live.inbox.append(change)
         return DONE
 
     def note(self, text: str, *, title: str = "") -> Done:

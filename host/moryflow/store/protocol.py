@@ -272,6 +272,7 @@ class Store(Protocol):
     async def events(self, session: str | None, after: int = 0, limit: int = -1, *, types: Collection[str] = ()) -> list[Event]:
         """Return stored events with a `seq` above `after`, of one session or, with ``None``, of all; `types` filters them.
 
+        With a `limit`, they may be fewer, at least one, if they are large.
         `seq` grows over all sessions and no number is used twice, so a client can resume from the last one it saw.
         """
         ...

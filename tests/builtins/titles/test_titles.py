@@ -200,6 +200,23 @@ async def test_a_title_that_did_not_come_in_time_is_asked_for_again(talk):
     assert await talk.title(row.id) == "Counting words in files"
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_title_that_the_user_gave_stays(talk, when):
+    """Neither the words of the first prompt nor a model that answers later take its place (S4.16)."""
+    talk.config(model="session")
+    script = talk.home.parent / "script.json"
+    script.write_text(json.dumps([{"purpose": "title", "text": "Counting words"}, "the answer"]))
+    async with await open_host(talk.home) as host:
+        session = await host.new_session(talk.vault, model=f"script:{script}")
+        for moment in ("before", "after"):
+            if moment == when:
+                await session.note(lambda journal: journal.session(title="Given"))
+            if moment == "before":
+                await session.prompt("Count the words", options=RunOptions())
+        await written()
+    assert await talk.title(session.id) == "Given"
+
+
 async def test_a_child_keeps_the_name_of_its_task(talk):
     """What its parent called it says more than its long prompt, and no model is asked (S4.16)."""
     script = talk.vault / "script.json"

@@ -19,6 +19,9 @@ from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, SESSIONS, Ta
 
 R = TypeVar("R")
 
+MOST_BYTES = 1 << 16
+"""About how many bytes of events are read at a time for a client."""
+
 _NODE_COLUMNS = ", ".join(NODES.columns)
 _PARENT, _KIND, _PAYLOAD, _HASH = map(NODES.columns.index, ("parent", "kind", "payload", "hash"))
 _SELECT_WITH_PARENT = f"""SELECT {", ".join(f"n.{name}" for name in NODES.columns)}, n.number, p.hash
@@ -282,12 +285,19 @@ def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
 def events_of(
     connection: sqlite3.Connection, session: str | None, after: int, limit: int, types: Collection[str] = ()
 ) -> list[Event]:
-    """Return stored events with a larger `seq` than `after`."""
+    """Return stored events with a larger `seq` than `after`; with a limit, also no more than some :data:`MOST_BYTES`."""
     where = "seq > ?" if session is None else "seq > ? AND session = ?"
     where += f" AND type IN ({', '.join('?' * len(types))})" if types else ""
     values = (after, *(() if session is None else (session,)), *types)
     statement = f"SELECT seq, session, type, ts, body FROM events WHERE {where} ORDER BY seq LIMIT {int(limit)}"
-    return [event_of(row) for row in execute(connection, statement, values)]
+    found, size = list[Event](), 0
+    with closing(execute(connection, statement, values)) as rows:
+        for row in rows:
+            found.append(event_of(row))
+            size += len(row[4])
+            if limit >= 0 and size >= MOST_BYTES:
+                break
+    return found
 
 
 def event_span(connection: sqlite3.Connection) -> tuple[int, int]:
