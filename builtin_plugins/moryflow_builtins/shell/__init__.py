@@ -53,9 +53,9 @@ async def bash(
 ) -> ToolResult:
     """Run a command with bash in the working folder.
 
-    Standard input is empty. What it started ends with it, also in the background. Variables that look like keys or
-    passwords are not passed on. In the sandbox only the working folder can be written and the network is off. Prefer the
-    file and search tools for files.
+    Standard input is empty, and no editor can be opened. What it started ends with it, also in the background. Variables
+    that look like keys or passwords are not passed on. In the sandbox only the working folder can be written and the network
+    is off. Prefer the file and search tools for files.
     """
     from .run import run
 

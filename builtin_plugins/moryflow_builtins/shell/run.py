@@ -385,19 +385,40 @@ async def _start(
         os.close(writing)
 
 
+_NO_EDITOR = (
+    "no editor can be opened here: give the text in the command (git commit -m, --no-edit, crontab FILE, kubectl patch), or "
+    "set GIT_EDITOR or GIT_SEQUENCE_EDITOR to a program that edits the file (true leaves it as it is)"
+)
+_FAILS = f"sh -c 'echo \"{_NO_EDITOR}\" >&2; exit 1' editor"
+"""The editor of every command: one that opens would wait for a user who cannot see it."""
+
+
 def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
     """Return the user's environment without Moryflow's own variables, and without those that look like secrets.
 
-    ``CDPATH`` is left out too: with it ``cd sub`` could lead to another folder than the judged one. By `mark`, processes
-    that have left the group are found.
+    ``CDPATH`` is left out too: with it ``cd sub`` could lead to another folder than the judged one. So are the user's editors
+    (``GIT_EDITOR``, ``SUDO_EDITOR`` …). By `mark`, processes that have left the group are found.
     """
     kept = {
         key: value
         for key, value in turn_environment().items()
-        if not key.startswith("MORYFLOW_") and key != "CDPATH" and not _is_secret(key)
+        if not key.startswith("MORYFLOW_") and key != "CDPATH" and not key.endswith("EDITOR") and not _is_secret(key)
     }
     places = {"XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp"} if sandboxed else {}
-    return {**kept, **places, CALL_MARK: mark, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+    shows = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "EDITOR": _FAILS, "VISUAL": _FAILS}
+    return {**kept, **places, **shows, **_git_editors(kept.get("GIT_CONFIG_COUNT", "")), CALL_MARK: mark}
+
+
+def _git_editors(count: str) -> dict[str, str]:
+    """Return the variables with git's editors, after the `count` settings that the user has there.
+
+    As ``GIT_EDITOR`` they would defeat a command's own ``git -c core.editor=true``; so they defeat only the user's files.
+    """
+    first = int(count) if count.isdigit() else 0
+    found = {"GIT_CONFIG_COUNT": str(first + 2)}
+    for number, name in enumerate(("core.editor", "sequence.editor"), first):
+        found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": _FAILS}
+    return found
 
 
 def _is_secret(variable: str) -> bool:

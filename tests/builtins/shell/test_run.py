@@ -316,6 +316,33 @@ def test_other_variables_are_handed_on(monkeypatch, name):
     assert name in environment("m", sandboxed=False)
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("git commit --allow-empty", 1),
+        ("git tag -a v1", 1),
+        ("git rebase -i --root", 1),
+        ("git branch --edit-description", 1),
+        ('sh -c "${SUDO_EDITOR:-$VISUAL} file"', 1),
+        ("git commit --allow-empty -m two", 0),
+        ("git -c core.editor=true commit --allow-empty --amend", 0),
+        ("GIT_SEQUENCE_EDITOR=true git rebase -i --root", 0),
+    ],
+)
+async def test_an_editor_fails_with_a_sentence_at_once_whatever_the_user_has_set(context, monkeypatch, command, code):
+    """Nobody could use it until the time is up; what the command itself sets works (invariant 9)."""
+    for name in ("EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "SUDO_EDITOR"):
+        monkeypatch.setenv(name, "sleep 60 #")
+    for at, (name, value) in enumerate([("core.editor", "sleep 60 #"), ("user.name", "a"), ("user.email", "a@b")]):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{at}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{at}", value)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "3")
+    making = await asyncio.create_subprocess_shell("git init -q . && git commit -q --allow-empty -m one", cwd=context.vault)
+    assert await making.wait() == 0
+    result = await run(context, command)
+    assert (result.metadata["exit_code"], "give the text in the command" in result.output) == (code, bool(code)), result.output
+
+
 def test_targets_are_the_command_and_the_folder():
     """What is judged is the whole command, and the folder it runs in (S0.41)."""
     requests = bash.target_requests({"command": "ls", "workdir": "sub"})
