@@ -20,6 +20,7 @@ from moryflow_sdk.models import SUMMARY_MARK, Message, ModelRequest, ToolRequest
 from .endpoint import Endpoint
 from .kept_fields import OF_CALL, OF_FUNCTION, OF_MESSAGE, THOUGHTS, has_text
 from .profile import Profile
+from .sent_schemas import sent_schema
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted = encode_basestring
@@ -72,7 +73,7 @@ class Encoder:
         self._endpoint = endpoint
         self._system = lru_cache(maxsize=2)(partial(_encode_text, "system"))
         self._tools: tuple[ToolSchema, ...] = ()
-        self._tools_bytes = b""
+        self._tools_bytes, self._tools_of_gemini = b"", False
         self._wire_of_settled = Wire()
         self._settled: list[Message] = []
         self._settled_bytes: list[bytes] = []
@@ -87,7 +88,7 @@ class Encoder:
         parts += [b",".join(self._messages(request, profile)), b"]"]
         tools = tuple(tool for tool in request.tools if tool.name not in profile.withheld)
         if tools:
-            parts += [b',"tools":', self._encoded_tools(tools)]
+            parts += [b',"tools":', self._encoded_tools(tools, "gemini" in name.lower())]
         elif request.model.tools and any(message.tool_calls for message in request.messages):
             parts += [b',"tools":', _dumps([_NO_TOOL])]
         return b"".join([*parts, b"}"])
@@ -158,16 +159,21 @@ class Encoder:
             without=frozenset(profile.fields_without),
         )
 
-    def _encoded_tools(self, tools: tuple[ToolSchema, ...]) -> bytes:
-        if len(tools) != len(self._tools) or any(a is not b for a, b in zip(tools, self._tools, strict=True)):
-            self._tools_bytes = _dumps([_tool(tool) for tool in tools])
-            self._tools = tools
+    def _encoded_tools(self, tools: tuple[ToolSchema, ...], gemini: bool) -> bytes:
+        known = gemini is self._tools_of_gemini and len(tools) == len(self._tools)
+        if not known or any(a is not b for a, b in zip(tools, self._tools, strict=True)):
+            self._tools_bytes = _dumps([_tool(tool, gemini) for tool in tools])
+            self._tools, self._tools_of_gemini = tools, gemini
         return self._tools_bytes
 
 
-def _tool(tool: ToolSchema) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
+def _tool(tool: ToolSchema, gemini: bool) -> dict[str, Any]:
+    """Return a tool as it is sent; Bedrock refuses one without a description."""
+    parameters = sent_schema(tool.parameters, gemini=gemini)
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description or tool.name, "parameters": parameters},
+    }
 
 
 def _with_images(messages: Sequence[Message], wire: Wire) -> Iterator[bytes]:

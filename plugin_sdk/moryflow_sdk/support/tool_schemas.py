@@ -24,7 +24,7 @@ _AT_THE_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if")
 """Keywords that services refuse beside ``"type": "object"``: the arguments are always one object with named members."""
 
 
-RULES = 2
+RULES = 3
 """The version of the checks below: a stored schema that an earlier version accepted is checked again."""
 
 
@@ -37,7 +37,7 @@ def plain_schema(schema: Any) -> dict[str, Any]:
 
     :raises ValueError: a tool cannot have this schema; the message says why.
     """
-    plain = _plain(schema)
+    plain = _modern(_plain(schema))
     if plain.setdefault("type", "object") != "object" or any(word in plain for word in ("$ref", *_AT_THE_TOP)):
         raise ValueError("a tool takes one object with named arguments: type and properties, and no choice between several")
     _check(plain, plain, 0, "")
@@ -60,6 +60,24 @@ def _plain(schema: Any) -> dict[str, Any]:
     if len(text) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES // 1024} KiB")
     return cast("dict[str, Any]", json.loads(text))
+
+
+def _modern(part: Any) -> Any:
+    """Write older forms as today's: a list under ``items`` is ``prefixItems``, an empty ``enum`` says nothing."""
+    if isinstance(part, list):
+        return [_modern(item) for item in cast("list[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    made = {
+        key: value if key in ("default", "const", "enum", "examples", "required") else _modern(value)
+        for key, value in cast("dict[str, Any]", part).items()
+        if (key, value) != ("enum", [])
+    }
+    if isinstance(made.get("items"), list):
+        others = {"items": made.pop("additionalItems")} if "additionalItems" in made else {}
+        places = made.pop("items")
+        made |= {**({"prefixItems": places} if places else {}), **others}
+    return made
 
 
 def _mapping_to_dict(value: Any) -> Any:
