@@ -39,8 +39,8 @@ YOU = "/home/you"
 """The home folder of the person in the documentation."""
 SITE = f"{YOU}/.venv/lib/python3.11/site-packages"
 BUSY = re.compile(
-    r"^.*\b(it has kept the whole host from running for|is being tried out in a process of its own|recording the files of)"
-    r";? .*\n",
+    r"^.*\b(it has kept the whole host from running for|is being tried out in a process of its own|"
+    r"recording (the|[\d,]+) files of);? .*\n",
     re.MULTILINE,
 )
 """What a host says of a plugin, or of git, that was slow; on a busy machine that may be any."""

@@ -21,6 +21,8 @@ from .shadow import Shadow, VaultTree
 
 _FRESH = 1.0
 """How many seconds a snapshot counts as the state right before a call."""
+_SAID_AFTER, _SAID_AGAIN = 1.0, 5.0
+"""After how many seconds a snapshot that is being taken is announced, and after how many more again."""
 
 
 def shadow_of(turn: Turn) -> Shadow:
@@ -136,9 +138,14 @@ async def _next_segment(turn: Turn) -> dict[str, Any] | None:
 
 async def _take_snapshot(turn: Turn) -> VaultTree | None:
     """Take a snapshot; if that fails, emit a notice and record no more files in this session."""
-    taking = asyncio.create_task(asyncio.to_thread(shadow_of(turn).snapshot))
-    if not (await asyncio.wait((taking,), timeout=1.0))[0]:
-        turn.emit("notice", text=f"recording the files of {turn.vault}, so that changes can be undone")
+    shadow, began = shadow_of(turn), time.monotonic()
+    taking = asyncio.create_task(asyncio.to_thread(shadow.snapshot))
+    wait = _SAID_AFTER
+    while not (await asyncio.wait((taking,), timeout=wait))[0]:
+        count = f"{shadow.changed:,} files" if shadow.changed > 1 else "the files"
+        text = f"recording {count} of {turn.vault}, so that changes can be undone"
+        turn.emit("notice", text=text if wait == _SAID_AFTER else f"still {text} ({time.monotonic() - began:.0f} s)")
+        wait = _SAID_AGAIN
     try:
         return await taking
     except (ToolError, OSError) as error:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.own_files import exists
 from moryflow_sdk.support.settings import Meta, Settings
 
 _CONFIGURATION: Mapping[str, str] = {
@@ -161,6 +160,12 @@ class Blob(NamedTuple):
     hash: str
 
 
+_SEED = "the files of this folder"
+_NO_CONTENT = Blob("100644", hashlib.sha1(b"blob 0\0", usedforsecurity=False).hexdigest())
+"""git lists a repository inside the vault as one path, with a slash at its end, until the index holds a file of it: this one,
+which counts as removed and leaves the index again in the same snapshot."""
+
+
 class VaultTree(NamedTuple):
     """A snapshot: the id of its tree, and its number in the order of the vault's snapshots."""
 
@@ -185,6 +190,8 @@ class Shadow:
     def __init__(self, data: Path, vault: Path, settings: SnapshotSettings, *, home: Path | None = None) -> None:
         self.vault = vault
         self._home = home.resolve() if home is not None and home.resolve().is_relative_to(vault) else None
+        self.changed = 0
+        """How many files a snapshot that is being taken has to read; 0 until git has found them."""
         self.folder = data / hashlib.sha256(os.fsencode(vault)).hexdigest()[:16]
         self._repository = self.folder / "git"
         self._settings = settings
@@ -202,6 +209,7 @@ class Shadow:
             try:
                 self._prepare()
                 changed = self._outdated_paths()
+                self.changed = len(changed)
                 gone = {path for path in changed if _replaced(self.vault, path)}
                 stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
                 tree = self._tree_of(stand_ins) if len(stand_ins) == len(changed) else None
@@ -267,8 +275,6 @@ class Shadow:
             return "it is outside this folder"
         if self._home is not None and place.is_relative_to(self._home):
             return "it lies in Moryflow's own folder"
-        if any(exists(self.vault / above / ".git") for above in Path(path).parents if above != Path()):
-            return "it is in a git repository inside this folder"
         if not self._settings.ignored and self._is_ignored(path):
             return ".gitignore names it, and agents.runtime.snapshots.ignored is false"
         tracked = None if self._settings.untracked else self._tracked()
@@ -384,15 +390,19 @@ class Shadow:
             return ()
         ignore = () if self._settings.ignored else ("--exclude-standard",)
         but = ("--", ".", f":(exclude,literal){self._home.relative_to(self.vault)}") if self._home else ()
-        paths = dict.fromkeys(split(self.git("ls-files", "-z", "--modified", "--others", *ignore, *but)))
+        options = ("ls-files", "-z", "--modified", "--others", *ignore, *but)
+        paths, seeds = dict.fromkeys(split(self.git(*options))), dict[str, Blob]()
+        while inner := {path + _SEED: _NO_CONTENT for path in paths if path.endswith("/") and path + _SEED not in seeds}:
+            seeds |= inner
+            self._add_entries(inner)
+            paths = dict.fromkeys(split(self.git(*options)))
         tracked = None if self._settings.untracked else self._tracked()
         return [path for path in paths if (tracked is None or path in tracked) and self._recordable(path)]
 
     def _recordable(self, path: str) -> bool:
         """Whether `path` is a file or link that can be restored, or was one: it is gone, or a folder has its name now.
 
-        git lists a nested repository with a slash at the end. A name that is not UTF-8 cannot be restored. What is in a
-        folder that this user may not enter stays as it was recorded.
+        A name that is not UTF-8 cannot be restored. What is in a folder that this user may not enter stays as it was recorded.
         """
         if path.endswith("/") or _SURROGATES.search(path):
             return False

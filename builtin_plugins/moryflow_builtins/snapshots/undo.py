@@ -208,7 +208,8 @@ def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
         notes.append(f"the file changes of session {', '.join(absent)} are not recorded here ({why}); they stay as they are")
     commands = sorted({tool for segment in found.segments for tool in segment.commands})
     if commands:
-        notes.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network is not undone")
+        rest = "outside this folder, to ignored files, inside .git or over a network"
+        notes.append(f"what {', '.join(commands)} did {rest} is not undone")
     return notes
 
 

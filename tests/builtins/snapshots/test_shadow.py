@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -199,10 +200,6 @@ def test_ignored_large_and_odd_files_are_left_out(vault):
         os.chdir(here)
     (vault / "secret").write_text("unreadable")
     (vault / "secret").chmod(0)
-    nested = vault / "nested"
-    nested.mkdir()
-    git(nested, "init", "-q")
-    (nested / "inner").write_text("of another repository")
     second = made.snapshot()
     found = {one.path: one.after.mode for one in made.differences(first.tree, second.tree) if one.after is not None}
     server.close()
@@ -212,6 +209,29 @@ def test_ignored_large_and_odd_files_are_left_out(vault):
     (vault / "big").write_bytes(b"y" * 101)
     assert changed(made, second, made.snapshot()) == ["big"]
     assert "x.log" in changed(made, first, shadow(vault, max_file_bytes=100, ignored=True).snapshot())
+
+
+def test_files_of_repositories_inside_the_vault_are_recorded(vault):
+    """Of one without a commit, a submodule, one deeper inside and an empty one; never what is in ``.git`` (S4.8)."""
+    made = shadow(vault)
+    first = made.snapshot()
+    for folder in ("inner", "inner/deep", "empty", "lib/module"):
+        (vault / folder).mkdir(parents=True)
+        git(vault / folder, "init", "-q")
+    (vault / "inner/.gitignore").write_text("*.log\n")
+    for name in ("inner/one", "inner/x.log", "inner/deep/two", "lib/module/three"):
+        (vault / name).write_text(name)
+    git(vault / "lib/module", "add", "three")
+    git(vault / "lib/module", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
+    git(vault, "init", "-q")
+    git(vault, "add", "lib/module")  # as a submodule
+    second = made.snapshot()
+    assert changed(made, first, second) == ["inner/.gitignore", "inner/deep/two", "inner/one", "lib/module/three"]
+    assert made.snapshot().tree == second.tree
+    (vault / "inner/one").write_text("changed")
+    (vault / "lib/module/four").write_text("new")
+    shutil.rmtree(vault / "inner/deep")
+    assert changed(made, second, made.snapshot()) == ["inner/deep/two", "inner/one", "lib/module/four"]
 
 
 @pytest.mark.parametrize("name", [".gitignore", "sub/.gitattributes"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from moryflow_builtins.snapshots import recorder
 
 
 def call(name: str, *, purpose: str = "main", delay: float = 0, **arguments) -> dict:
@@ -211,18 +213,45 @@ async def test_a_file_that_shrinks_again_is_never_given_the_content_of_long_ago(
 
 
 async def test_named_files_that_no_snapshot_has_are_named_with_the_reason(desk):
-    """Ignored, in a repository inside the vault, outside of it (S4.8)."""
+    """Ignored, and outside of the vault (S4.8)."""
     (desk.vault / ".gitignore").write_text("secret/\n")
-    desk.shell("git init -q inner")
     outside = desk.home.parent / "outside.txt"
-    names = ("secret/a.txt", "inner/b.txt", str(outside))
+    names = ("secret/a.txt", str(outside))
     calls = [{"name": "write", "arguments": {"path": name, "content": "1\n"}} for name in names]
     await desk.turn({"calls": calls}, says("done"), prompt="go")
     done = desk.cli("session", "undo", "-y")
     assert "not included: secret/a.txt: .gitignore names it" in done.stderr
-    assert "not included: inner/b.txt: it is in a git repository inside this folder" in done.stderr
     if outside.exists():
         assert f"not included: {outside}: it is outside this folder" in done.stderr
+
+
+async def test_a_snapshot_that_takes_long_says_so_and_says_it_again(desk, monkeypatch):
+    """With the number of files, so that nobody takes the host for stuck (S4.8)."""
+    monkeypatch.setattr(recorder, "_SAID_AGAIN", 0.1)
+    slow = desk.home.parent / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *update-index*) sleep 2;; esac\nexec {shutil.which("git")} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    for number in range(1200):
+        (desk.vault / f"{number}.txt").write_text("x")
+    seen = []
+    await desk.turn({"calls": [{"name": "write", "arguments": {"path": "a.txt", "content": "1"}}]}, says("done"), events=seen)
+    texts = [event.data["text"] for event in seen if event.type == "plugin.snapshots.notice"]
+    assert texts[0] == f"recording 1,200 files of {desk.vault}, so that changes can be undone"
+    assert texts[1].startswith(f"still {texts[0]} (")
+
+
+async def test_changes_in_a_repository_inside_the_vault_are_taken_back(desk):
+    """Those of a command and those of a tool that names its file, also where the repository had no files (S4.8)."""
+    desk.shell("git init -q inner; git init -q bare; echo old > inner/a.txt; echo old > inner/b.txt")
+    command = "echo new > inner/a.txt; rm inner/b.txt; echo new > bare/c.txt"
+    write = {"name": "write", "arguments": {"path": "inner/d.txt", "content": "1\n"}}
+    await desk.turn(call("bash", command=command), {"calls": [write]}, says("done"))
+    done = desk.cli("session", "undo", "-y")
+    assert desk.shell("cat inner/a.txt inner/b.txt; ls inner") == "old\nold\na.txt\nb.txt\n"
+    assert not (desk.vault / "bare" / "c.txt").exists()
+    assert "4 files restored" in done.stdout and "inside .git" in done.stderr
 
 
 def test_a_step_that_was_killed_is_not_undone_without_a_word(desk):
