@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -17,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from moryflow.services.files import VaultFiles
-from moryflow_builtins.search import engines, grep
+from moryflow_builtins.search import grep, ripgrep
 from moryflow_sdk import Agent, ToolCall
 
 FOLDERS, FILES, ROUNDS = 200, 100, 9
@@ -52,7 +50,7 @@ def _fill(vault: Path) -> None:
 
 async def _figures(vault: Path) -> list[Figure]:
     home = vault.parent / "home"
-    rg = engines.find_rg(home)
+    rg = ripgrep.find_rg(home)
     context = _context(vault, home)
     rows: list[Figure] = []
     if rg:
@@ -60,16 +58,9 @@ async def _figures(vault: Path) -> list[Figure]:
         plain, ours = await _alternating(lambda: _program(alone, vault), lambda: _grep(context))
         rows += [("grep, 20,000 files, rg alone", plain, "ms", None), ("grep, 20,000 files, the tool", ours, "ms", None),
                  ("grep, the tool beside rg", ours / plain, "x", 1.5)]  # fmt: skip
-    engines._find_rg = lambda: None
+    ripgrep._find_rg = lambda: None
     without = await _median(lambda: _grep(context))
-    engine = "google-re2" if shutil.which(sys.executable) and _has_re2() else "the standard library"
-    return [*rows, (f"grep, 20,000 files, without rg ({engine})", without, "ms", None)]
-
-
-def _has_re2() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("re2") is not None
+    return [*rows, ("grep, 20,000 files, without rg", without, "ms", None)]
 
 
 def _context(vault: Path, home: Path) -> Any:

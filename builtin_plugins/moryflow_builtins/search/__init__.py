@@ -1,7 +1,7 @@
 """Search: ``glob``, ``grep`` and ``search_in_file``.
 
-Ignore files are respected. Sensitive files and stored outputs are left out, sensitive files are counted. ``rg`` is used if it
-is installed, but not needed.
+Ignore files are respected. Sensitive files and stored outputs are left out, sensitive files are counted; a search that finds
+nothing names the ignored and binary files in which it would have. ``rg`` is used if it is installed, but not needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moryflow_sdk.field_types import Between
 name = "search"
 services = ("files", "rules")
 
-Pattern = Annotated[str, "regular expression (RE2: no look-around, no back-references), matched within one line"]
+Pattern = Annotated[str, "regular expression (no look-around, no back-references), matched within one line"]
 IgnoreCase = Annotated[bool, "upper and lower case are the same"]
 Literal = Annotated[bool, "take the pattern as plain text"]
 Context = Annotated[int, Between(0, 10), "lines to show before and after each match"]

@@ -24,12 +24,12 @@ from moryflow_sdk.support.texts import composed
 
 Compiled = Sequence[tuple[Rule, Pattern]]
 
-_REASONS = {"large": "too large unless it is named", "unreadable": "cannot be read"}
+_REASONS = {"large": "too large unless it is named", "unreadable": "cannot be read", "named": "a line end is in the name"}
 _NAMED = 5
 """How many of the files that were left out for one reason are named."""
 
 
-def _some(paths: Sequence[str]) -> str:
+def some(paths: Sequence[str]) -> str:
     more = len(paths) - _NAMED
     return ", ".join(paths[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -45,7 +45,7 @@ class FolderReader:
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def leave_out(self, path: str, reason: str) -> None:
-        """Remember a file or folder that was not searched, because it is ``large`` or ``unreadable``."""
+        """Remember a file or folder that was not searched, because it is ``large``, ``unreadable`` or badly ``named``."""
         self.left_out.setdefault(reason, []).append(path)
 
     def refused_paths(self, paths: Sequence[str]) -> set[str]:
@@ -70,7 +70,7 @@ class FolderReader:
             (self.by_rule, "other", "a rule asks or denies"),
         )
         notes = [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
-        return notes + [f"not searched, {_REASONS[reason]}: {_some(paths)}" for reason, paths in self.left_out.items()]
+        return notes + [f"not searched, {_REASONS[reason]}: {some(paths)}" for reason, paths in self.left_out.items()]
 
     def _may_show(self, path: str, *, secret: bool) -> bool:
         """Decide as for ``read`` of the file, but without the rules about its place: the folder has been judged."""

@@ -18,24 +18,20 @@ _SPEC.loader.exec_module(_FILES)
 toolbox = _FILES.toolbox
 
 HAS_RG = bool(shutil.which("rg") or shutil.which("rg", path=str(Path(sys.executable).parent)))
-HAS_RE2 = importlib.util.find_spec("re2") is not None
 
 
 @pytest.fixture(
     params=[
         pytest.param("rg", marks=pytest.mark.skipif(not HAS_RG, reason="ripgrep is not installed")),
-        pytest.param("re2", marks=pytest.mark.skipif(not HAS_RE2, reason="google-re2 is not installed")),
         "stdlib",
     ]
 )
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Search with this engine, as on a machine that has no better one."""
-    from moryflow_builtins.search import engines
+    from moryflow_builtins.search import ripgrep
 
     if request.param != "rg":
-        monkeypatch.setattr(engines, "_find_rg", lambda: None)
-    if request.param == "stdlib":
-        monkeypatch.setitem(sys.modules, "re2", None)
+        monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
     return request.param
 
 

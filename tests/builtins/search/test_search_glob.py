@@ -114,12 +114,24 @@ async def test_a_long_list_is_cut_and_an_empty_one_helps(toolbox, engine: str) -
 
 
 async def test_a_line_end_in_a_name_is_no_other_result(toolbox, engine: str) -> None:
-    """Whoever names a file cannot make up another, nor a line of one; `rg` passes such a file over (S2.13)."""
+    """Whoever names a file cannot make up another, nor a line of one; `grep` with `rg` only names such a file (S2.13)."""
     toolbox.fill({"a\nfake.py:1:needle": "needle", "b": "needle"})
     time.sleep(0.03)  # noqa: ASYNC251 - what changed at the same moment is listed by walking
-    name = "" if engine == "rg" else "a\\nfake.py:1:needle"
-    assert (await toolbox.arun(glob, pattern="*")).output.split("\n") == [*filter(None, [name]), "b"]
-    lines = [f"{name}:1:needle"] if name else []
-    assert (await toolbox.arun(grep, pattern="needle")).output.split("\n") == [*lines, "b:1:needle"]
-    lines = [f"{name} (1)"] if name else []
-    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).output.split("\n") == [*lines, "b (1)"]
+    name = "a\\nfake.py:1:needle"
+    assert (await toolbox.arun(glob, pattern="*")).output.split("\n") == [name, "b"]
+    note = f"[not searched, a line end is in the name: {name}]"
+    lines = ["b:1:needle", note] if engine == "rg" else [f"{name}:1:needle", "b:1:needle"]
+    assert (await toolbox.arun(grep, pattern="needle")).output.split("\n") == lines
+    lines = ["b (1)", note] if engine == "rg" else [f"{name} (1)", "b (1)"]
+    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).output.split("\n") == lines
+
+
+async def test_no_match_names_the_ignored_files_that_do(toolbox, engine: str) -> None:
+    """Also below an ignored folder and with a line end in the name; files of secrets are not named (S2.13, D3)."""
+    toolbox.fill(
+        {".gitignore": "scripts/*\n.env\nvenv\n", "scripts/w\n.py": "", "venv/lib/x.py": "", ".env": "", ".git/a.py": ""}
+    )
+    said = "[ignored files, which were left out, match: "
+    assert (await toolbox.arun(glob, pattern="**/*.py")).output == f"no match\n{said}scripts/w\\n.py, venv/lib/x.py]"
+    assert (await toolbox.arun(glob, pattern="scripts/*")).output.split("\n")[1] == f"{said}scripts/w\\n.py]"
+    assert (await toolbox.arun(glob, pattern="**/.env")).output == "no match"

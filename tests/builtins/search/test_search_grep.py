@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.search import engines, glob, grep, results, search_in_file
+from moryflow_builtins.search import engines, glob, grep, results, ripgrep, search_in_file
 from moryflow_builtins.search.worker import by_line, find_lines
 from moryflow_sdk import Rule, ToolError
 
@@ -52,6 +52,25 @@ async def test_ignored_files_are_not_searched(toolbox, engine: str) -> None:
     result = await toolbox.arun(grep, pattern="needle", files_only=True)
     assert result.output.splitlines() == [".hidden/h (1)", "keep.log (1)", "src/out/y (1)"]
     assert (await toolbox.arun(grep, pattern="needle", path=".agent-output")).metadata["matches"] == 1
+
+
+async def test_a_search_without_a_match_names_the_files_it_left_out(toolbox, engine: str) -> None:
+    """No match must not look like absence; a file of secrets is never named, which would tell what is in it (S2.13, D3)."""
+    toolbox.fill({
+        ".gitignore": "scripts/*\n.env\n", "scripts/w.py": "needle\n", "scripts/other": "x", "nul.js": b"x\0\nneedle one\n",
+        ".env": "needle\n", ".git/config": "needle", "deep/a.md": "y\n", "deep/.ignore": "drafts\n",
+        "deep/drafts/b.md": "draft\n",
+    })  # fmt: skip
+    for path in [f"scripts/{number}.log" for number in range(7)]:
+        (toolbox.vault / path).write_text("many\n")
+    said = "no match\n[files that were left out, as ignored or binary, have the pattern in them: "
+    assert (await toolbox.arun(grep, pattern="needle")).output == f"{said}nul.js, scripts/w.py]"
+    assert (await toolbox.arun(grep, pattern="NEEDLE", path="scripts", ignore_case=True)).output == f"{said}scripts/w.py]"
+    assert (await toolbox.arun(grep, pattern="needle", glob="s*/*.py")).output == f"{said}scripts/w.py]"
+    assert (await toolbox.arun(grep, pattern="draft$", path="deep", context=2)).output == f"{said}deep/drafts/b.md]"
+    assert (await toolbox.arun(grep, pattern="many")).output.endswith("scripts/4.log and 2 more]")
+    assert (await toolbox.arun(grep, pattern="absent")).output == "no match"
+    assert "left out" not in (await toolbox.arun(grep, pattern="y")).output
 
 
 async def test_a_file_of_any_size_is_searched_by_rg(toolbox, engine: str) -> None:
@@ -238,9 +257,7 @@ async def test_a_pattern_that_cannot_be_used_says_why(toolbox, engine: str, patt
 
 
 async def test_a_pattern_that_takes_for_ever_is_stopped(toolbox, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linear engines do not mind; the other one runs where it can be ended, and the loop goes on meanwhile (S2.13)."""
-    from moryflow_builtins.search import engines
-
+    """ripgrep does not mind; the other one runs where it can be ended, and the loop goes on meanwhile (S2.13)."""
     monkeypatch.setattr(engines, "SLOW_SECONDS", 0.5)
     toolbox.fill({"a": "a" * 40 + "!\n"})
     ticks = 0
@@ -335,8 +352,7 @@ async def test_links_pipes_and_strange_names_are_survived(toolbox, engine: str) 
 
 async def test_cancelling_ends_the_process(toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """No search goes on for nobody (S2.13)."""
-    monkeypatch.setattr(engines, "_find_rg", lambda: None)
-    monkeypatch.setitem(__import__("sys").modules, "re2", None)
+    monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
     toolbox.fill({"a": "a" * 40 + "!\n"})
     monkeypatch.setattr("moryflow_builtins.search.engines.SLOW_SECONDS", 10_000.0)
     task = asyncio.ensure_future(toolbox.arun(grep, pattern="^(a+)+$"))
@@ -352,11 +368,11 @@ def test_a_program_that_the_vault_brings_is_not_used(tmp_path, monkeypatch: pyte
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    engines._find_rg.cache_clear()
+    ripgrep._find_rg.cache_clear()
     monkeypatch.setenv("PATH", str(program.parent))
-    assert engines.find_rg(tmp_path / "other") == str(program)
-    assert engines.find_rg(tmp_path) is None
-    engines._find_rg.cache_clear()
+    assert ripgrep.find_rg(tmp_path / "other") == str(program)
+    assert ripgrep.find_rg(tmp_path) is None
+    ripgrep._find_rg.cache_clear()
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab", "", "needle", "é", " "]), max_size=14)
@@ -389,8 +405,7 @@ def test_the_engines_agree(toolbox, engine: str, words: list[str], pattern: str)
 
 async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     """One in five said "Unknown child process": whoever asks whether it runs takes its exit code away (invariant 9)."""
-    monkeypatch.setattr(engines, "_find_rg", lambda: None)
-    monkeypatch.setitem(__import__("sys").modules, "re2", None)
+    monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
     toolbox.fill({"a.md": "needle\n"})
     waitpid, take = os.waitpid, engines._read_answers
 
@@ -422,7 +437,7 @@ rm notes; mv aside notes
 """
 
 
-@pytest.mark.skipif(engines._find_rg() is None, reason="ripgrep is not installed")
+@pytest.mark.skipif(ripgrep._find_rg() is None, reason="ripgrep is not installed")
 @pytest.mark.parametrize(("tool", "args"), [(grep, {"pattern": "secret|plain"}), (glob, {"pattern": "**/*.md"})])
 async def test_what_was_a_link_while_rg_ran_is_not_believed(toolbox, monkeypatch, tmp_path, tool, args) -> None:
     """``rg`` opens by name what it has listed; nothing from outside comes back when a link was there meanwhile (R12)."""
@@ -432,9 +447,9 @@ async def test_what_was_a_link_while_rg_ran_is_not_believed(toolbox, monkeypatch
         (outside / name).write_text("top secret")
     toolbox.fill({"notes/a.md": "plain", "b.md": "plain"})
     program = tmp_path / "swapping"
-    program.write_text(SWAPPING_RG.format(outside=outside, rg=engines._find_rg()))
+    program.write_text(SWAPPING_RG.format(outside=outside, rg=ripgrep._find_rg()))
     program.chmod(0o700)
-    monkeypatch.setattr(engines, "_find_rg", lambda: str(program))
+    monkeypatch.setattr(ripgrep, "_find_rg", lambda: str(program))
     output = (await toolbox.arun(tool, **args)).output
     assert "notes/a.md" in output and "b.md" in output
     assert "secret" not in output and "other" not in output
