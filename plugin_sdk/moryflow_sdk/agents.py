@@ -10,6 +10,9 @@ from ._frozen import Frozen
 from .field_types import Between
 from .verdicts import Rule
 
+EDITORS = ("edit", "multiedit", "write", "apply_patch")
+"""The tools that change the text of files. They stand for each other: the model determines which of them it is offered."""
+
 
 class ModelSettings(Frozen):
     """The model parameters of an agent; ``None`` means the model's default."""
@@ -47,11 +50,19 @@ class Agent(Frozen):
     source: str = ""
     needs: str = ""
 
-    def may_use(self, tool: str) -> bool:
-        """Whether `tools` includes the tool of that name and `deny_tools` does not exclude it."""
-        granted = self.tools is None or _names(tool, self.tools)
-        return granted and not _names(tool, self.deny_tools)
+    def may_use(self, tool: str, domain: str = "") -> bool:
+        """Whether `tools` includes the tool of that name and `deny_tools` does not exclude it.
+
+        An agent that may use one of :data:`EDITORS` may use all of them, and a model gets its own. An agent that is denied one
+        of them may use no tool of the domain ``edit``.
+
+        :param domain: the domain of the tool; without it, only :data:`EDITORS` are known to edit.
+        """
+        edits = tool in EDITORS
+        if _names(self.deny_tools, tool, *(EDITORS if edits or domain == "edit" else ())):
+            return False
+        return self.tools is None or _names(self.tools, tool, *(EDITORS if edits else ()))
 
 
-def _names(tool: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(tool, pattern) for pattern in patterns)
+def _names(patterns: Iterable[str], *tools: str) -> bool:
+    return any(fnmatchcase(tool, pattern) for pattern in patterns for tool in tools)

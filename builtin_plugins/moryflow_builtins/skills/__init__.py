@@ -188,10 +188,14 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
         return _unusable_skill(
             file, root, source, leads_nowhere(file) or f"it cannot be read: {getattr(error, 'strerror', error)}"
         )
-    name, description = fields.get("name"), fields.get("description")
-    if problem := problem or _name_problem(name) or _description_problem(description):
-        return _unusable_skill(file, root, source, problem, head)
-    return Skill(str(name), " ".join(str(description).split()), file, root, source, head, characters)
+    given, description = fields.get("name"), fields.get("description")
+    name = given if isinstance(given, str) and _is_name(given) else file.parent.name
+    wrong = problem if not fields else _name_problem(name) or _description_problem(description)
+    if wrong:
+        return _unusable_skill(file, root, source, problem or wrong, head)
+    shown = " ".join(str(description).split())
+    shown = shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
+    return Skill(name, shown, file, root, source, head, characters)
 
 
 def _head_bytes(file: Path) -> int:
@@ -208,8 +212,9 @@ def _head_bytes(file: Path) -> int:
 
 @lru_cache(maxsize=1024)
 def _parsed(file: Path, *_state: int) -> tuple[Mapping[str, Any], int, str]:
-    """Return a file's fields, the length of its text, and the problem, if any. Cached, because every step needs it and parsing
-    may take a second.
+    """Return a file's fields, the length of its text, and what is wrong with its frontmatter, if anything.
+
+    Cached, because every step needs it and parsing may take a second.
 
     :param _state: values that change whenever the file does; they are part of the cache's key.
     """
@@ -217,19 +222,22 @@ def _parsed(file: Path, *_state: int) -> tuple[Mapping[str, Any], int, str]:
         read = read_markdown(file, json5=False)
     except WrongFile as wrong:
         return {}, 0, f"line {wrong.line}: {wrong}" if wrong.line else str(wrong)
-    return read.metadata, len(read.body), ""
+    return read.metadata, len(read.body), str(read.loose or "")
 
 
 def _unusable_skill(file: Path, root: Path, source: str, problem: str, head: int = 0) -> Skill:
     return Skill(file.parent.name, "", file, root, source, head, problem=problem)
 
 
-def _name_problem(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        return "it has no name: add a line 'name: …' to its frontmatter"
-    if len(name) > LONGEST_NAME or not NAME.match(name):
-        return f"the name {name[:80]!r} may hold lower-case letters, digits and single hyphens, at most {LONGEST_NAME}"
-    return ""
+def _is_name(name: str) -> bool:
+    return len(name) <= LONGEST_NAME and NAME.match(name) is not None
+
+
+def _name_problem(name: str) -> str:
+    """Return what is wrong with the name of the folder, which counts if the name in the file is missing or only a title."""
+    if _is_name(name):
+        return ""
+    return f"the name {name[:80]!r} may hold lower-case letters, digits and single hyphens, at most {LONGEST_NAME}"
 
 
 def _description_problem(description: Any) -> str:
@@ -237,8 +245,6 @@ def _description_problem(description: Any) -> str:
         return "it has no description: say when it is to be used, in a line 'description: …'"
     if any("\ud800" <= character <= "\udfff" for character in description):
         return "the description is not valid Unicode text, so no model can be told of it"
-    if len(description) > LONGEST_DESCRIPTION:
-        return f"the description is longer than {LONGEST_DESCRIPTION} characters"
     return ""
 
 

@@ -5,12 +5,13 @@ The prompt has the same bytes in every run, without placeholders, so that prompt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import Agent, Rule
 
 if TYPE_CHECKING:
+    from moryflow.hooks.plugin_set import RegisteredTool
     from moryflow.kernel.turn_context import TurnContext
 
 DEFAULT_PROMPT = """\
@@ -50,7 +51,7 @@ def narrow_agent(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -
     """
     above = scope.agent
     rules = (
-        *(rule.replace(source=OWN) for rule in agent.rules),
+        *(rule.replace(source=_own(rule.source)) for rule in agent.rules),
         *(rule.replace(source=EXTRA) for rule in extra),
         *(rule.replace(source=_higher(rule.source)) for rule in above.rules),
     )
@@ -61,16 +62,22 @@ def narrow_agent(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -
     )
 
 
+def _own(source: str) -> str:
+    """Return the name of a source of the agent itself; an agent's file has several if they are to be judged separately."""
+    return source if source.startswith(OWN) and not source.endswith(ABOVE) else OWN
+
+
 def _higher(source: str) -> str:
     """Return the name of a source one level up. Two levels must not share a name: in one list the last match would win."""
-    known = source in (OWN, EXTRA) or source.endswith(ABOVE)
+    known = source == EXTRA or source.startswith(OWN) or source.endswith(ABOVE)
     return f"{source if known else OWN}{ABOVE}"
 
 
-def _both(agent: Agent, above: Agent, known: Iterable[str]) -> tuple[str, ...] | None:
+def _both(agent: Agent, above: Agent, known: Mapping[str, RegisteredTool]) -> tuple[str, ...] | None:
     """Return the tools that both agents may use; ``None`` if neither agent lists any."""
     if agent.tools is None:
         return above.tools
     if above.tools is None:
         return agent.tools
-    return tuple(name for name in known if agent.may_use(name) and above.may_use(name))
+    both = (agent, above)
+    return tuple(name for name, owned in known.items() if all(one.may_use(name, owned.tool.domain) for one in both))

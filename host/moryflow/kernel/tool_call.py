@@ -75,7 +75,9 @@ def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
 def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
     """Whether the agent and the model may use a tool and its plugin offers it in this turn; not if the plugin fails."""
     tool, model = owned.tool, scope.model
-    if not scope.agent.may_use(tool.name) or (model is not None and tool.offered is not None and not tool.offered(model)):
+    if not scope.agent.may_use(tool.name, tool.domain) or (
+        model is not None and tool.offered is not None and not tool.offered(model)
+    ):
         return False
     try:
         return tool.offered_in is None or bool(tool.offered_in(scope.view(owned.plugin)))

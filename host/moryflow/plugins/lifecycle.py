@@ -25,10 +25,11 @@ from moryflow.hooks.dispatcher import CallOutcome, call, run_in_task, what_went_
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 from moryflow.hooks.threads import CallTimeout
 
+from .agent_tools import with_tools
 from .consent import Admission, admit_all
 from .importer import LoadedCode, read_consented
 from .load_failures import describe_raised
-from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable_item
+from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, usable_item
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
@@ -208,12 +209,12 @@ class ContributionCollector:
                     yield known
 
     def look_at_agents(self) -> None:
-        """Note the tools that the user's agents name and no plugin has; only if all plugins are loaded or disabled."""
-        if any(record.status != "loaded" and record.reason != "disabled" for record in self.base.records):
-            return
-        for agent in self.agents.values():
+        """Give the user's agents the tools that they name in other words; note the names that no plugin knows."""
+        complete = all(record.status == "loaded" or record.reason == "disabled" for record in self.base.records)
+        for agent in list(self.agents.values()):
             if Path(agent.source).parent == self.base.home / "agents":
-                self.remarks[self.agent_owners[agent.id]] += unknown_tools(agent, self.tools)
+                self.agents[agent.id], notes = with_tools(agent, self.tools, complete=complete)
+                self.remarks[self.agent_owners[agent.id]] += notes
 
     def finish(self) -> PluginSet:
         """Return the set with all contributions and without the plugins that failed to start."""

@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
@@ -21,7 +21,6 @@ from moryflow_sdk import HOOKS, Agent, BaseProvider, Command, HookOptions, Model
 from moryflow_sdk.arguments import parameters
 from moryflow_sdk.calls import DOMAINS
 from moryflow_sdk.hookspecs import PROJECT
-from moryflow_sdk.support.texts import did_you_mean
 from moryflow_sdk.support.tool_schemas import CheckedSchema, can_be_sent, plain_schema
 
 from moryflow.base.foreign_errors import class_name, text_of
@@ -461,35 +460,3 @@ def _with_description(item: Tool) -> tuple[Tool, str]:
 def at(file: str, line: int) -> str:
     """Return file and line as the beginning of a message."""
     return f"{file}:{line}: " if line else f"{file}: " if file else ""
-
-
-_GLOB = frozenset("*?[")
-
-
-def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield a sentence, with file and line, for each name that is not a tool. Globs are skipped: they may match later tools."""
-    known = sorted(tools)
-    for name in _unknown_names(dict.fromkeys((*(agent.tools or ()), *agent.deny_tools)), known):
-        line = _line_of(agent.source, name)
-        hint = did_you_mean(name.lower(), known)
-        text = f"{at(agent.source, line)}tools: there is no tool {name!a:.80}{hint}; next: moryflow agent check"
-        yield text, agent.source, line
-
-
-def _unknown_names(names: Iterable[str], known: Container[str]) -> Iterator[str]:
-    """Yield the names that are not tools, as the file writes them: for ``Gerp`` in the file, the agent also has ``gerp``."""
-    missing = [name for name in names if name not in known and not _GLOB & set(name)]
-    spoken = {name.replace("_", "").casefold() for name in missing if name[:1].isupper()}
-    present = {name.replace("_", "").casefold() for name in names if name in known}
-    for name in missing:
-        same = name.replace("_", "").casefold()
-        if same not in present and (name[:1].isupper() or same not in spoken):
-            yield name
-
-
-def _line_of(file: str, name: str) -> int:
-    try:
-        lines = Path(file).read_text("utf-8", "replace").splitlines()
-    except (OSError, ValueError):
-        return 0
-    return next((number for number, line in enumerate(lines, 1) if name in line), 0)

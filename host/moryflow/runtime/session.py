@@ -398,7 +398,7 @@ class Session:
 
 MOST_CALLS = 8
 """The most calls that the @ mentions of one prompt can make."""
-_AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
+_AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
 NEARLY = 0.75
 """How similar a word must be to an agent's name to count as a typing error and not as a word of the prompt."""
 

@@ -1,7 +1,7 @@
 """Read Markdown files that a person writes: frontmatter with fields, and a body.
 
-Frontmatter that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Nothing in a file is
-ever executed.
+Frontmatter that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Frontmatter that is
+only nearly YAML, as other systems take it, is read field by field. Nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ class MarkdownFile(NamedTuple):
 
     :ivar distrusted: why others could have written the file: they own it or may write it; empty if nobody else could.
     :ivar head: the frontmatter as it was written, from the first line of the file on.
+    :ivar loose: why the frontmatter is not YAML, if its fields were read one by one; whoever wrote it may have meant more.
     """
 
     metadata: Mapping[str, Any]
     body: str
     distrusted: str = ""
     head: str = ""
+    loose: WrongFile | None = None
 
     def line_of(self, *path: str) -> int | None:
         """Return the line of a field in the file, or ``None`` if it cannot be found.
@@ -79,9 +81,9 @@ def parse_markdown(data: bytes, distrusted: str = "", *, json5: bool = True) -> 
     :raises WrongFile: it is too large, is not text, or its frontmatter is wrong.
     """
     text = _text(data)
-    metadata, body = _split(text, json5=json5)
+    metadata, body, loose = _split(text, json5=json5)
     closing = re.compile(r"^---[ \t]*$", re.MULTILINE).search(text, 3)
-    return MarkdownFile(metadata, body, distrusted, text[: closing.start()] if closing else "")
+    return MarkdownFile(metadata, body, distrusted, text[: closing.start()] if closing else "", loose)
 
 
 def shown_path(path: Path) -> str:
@@ -113,26 +115,31 @@ def _text(data: bytes) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _split(text: str, *, json5: bool) -> tuple[Mapping[str, Any], str]:
-    """Return frontmatter and body: plain JSON with the standard library, all else with python-frontmatter and our handler."""
+def _split(text: str, *, json5: bool) -> tuple[Mapping[str, Any], str, WrongFile | None]:
+    """Return frontmatter, body, and why the frontmatter is only nearly YAML, if it is.
+
+    Plain JSON is read with the standard library, all else with python-frontmatter and our handler.
+    """
     if (plain := _plain_json(text)) is not None:
-        return plain
+        return *plain, None
     import frontmatter
     from frontmatter.default_handlers import BaseHandler
 
     class YamlHandler(BaseHandler):
         FM_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
         START_DELIMITER = END_DELIMITER = "---"
+        loose: WrongFile | None = None
 
         def load(self, fm: str) -> dict[str, Any]:
-            return _load(fm, json5=json5)
+            found, self.loose = _load(fm, json5=json5)
+            return found
 
     if not re.match(r"---[ \t]*\n", text):
         raise WrongFile("frontmatter", 'such a file begins with a line "---"', 1)
     if len(re.findall(r"^---[ \t]*$", text, re.MULTILINE)) < 2:
         raise WrongFile("frontmatter", 'the frontmatter is not closed with a line "---"', 1)
-    metadata, body = frontmatter.parse(text, handler=YamlHandler())
-    return metadata, body
+    metadata, body = frontmatter.parse(text, handler=(handler := YamlHandler()))
+    return metadata, body, handler.loose
 
 
 def _plain_json(text: str) -> tuple[dict[str, Any], str] | None:
@@ -159,15 +166,61 @@ def _too_deep(block: str) -> bool:
     return False
 
 
-def _load(block: str, *, json5: bool) -> dict[str, Any]:
+def _load(block: str, *, json5: bool) -> tuple[dict[str, Any], WrongFile | None]:
     if len(block.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
         raise WrongFile("frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
     if _too_deep(block):
         raise WrongFile("frontmatter", f"the frontmatter is nested deeper than {MAX_DEPTH}", 2)
-    value = _json5(block) if json5 and block.lstrip().startswith("{") else _yaml(block)
+    loose = None
+    try:
+        value = _json5(block) if json5 and block.lstrip().startswith("{") else _yaml(block)
+    except WrongFile as wrong:
+        if block.lstrip().startswith("{"):
+            raise
+        value, loose = _field_by_field(block, wrong), wrong
     if not isinstance(value, dict):
         raise WrongFile("frontmatter", "the frontmatter must be an object with named fields", 2)
-    return cast("dict[str, Any]", value)
+    return cast("dict[str, Any]", value), loose
+
+
+_FIELD = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?=\s|\Z)")
+_DESCRIBES = ("description", "argument-hint")
+MAX_FIELDS = 100
+
+
+def _field_by_field(block: str, wrong: WrongFile) -> dict[str, Any]:
+    """Return the fields of frontmatter that is nearly YAML; a field that is not YAML by itself is the text behind its colon.
+
+    :raises WrongFile: it has no fields, one of them twice, or one with a tag or an alias that does not only describe.
+    """
+    fields: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in block.splitlines():
+        found = _FIELD.match(line)
+        if found and found[1] in fields:
+            raise wrong
+        if found:
+            lines = fields[found[1]] = []
+        lines.append(line)
+    if not 0 < len(fields) <= MAX_FIELDS:
+        raise wrong
+    return {name: _one_field(name, "\n".join(written), wrong) for name, written in fields.items()}
+
+
+def _one_field(name: str, text: str, wrong: WrongFile) -> Any:
+    try:
+        return _yaml(text)[name]
+    except WrongFile as error:
+        if name not in _DESCRIBES and not _is_syntax(error):
+            raise wrong from error
+        return text.partition(":")[2].strip()
+
+
+def _is_syntax(error: WrongFile) -> bool:
+    from yaml.parser import ParserError
+    from yaml.scanner import ScannerError
+
+    return isinstance(error.__cause__, ParserError | ScannerError)
 
 
 def _json5(block: str) -> Any:

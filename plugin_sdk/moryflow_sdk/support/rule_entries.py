@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from moryflow_sdk.calls import DOMAINS, UNKNOWN_FOLDER
+from moryflow_sdk.support.foreign_names import DOMAINS_ELSEWHERE
 from moryflow_sdk.support.texts import nearest, visible
 from moryflow_sdk.verdicts import Rule
 
@@ -31,9 +32,6 @@ _BOUND = ("folder", "contents")
 
 _PLACES = ("vault:/", "fs:/")
 _STATE = re.compile(r"absent|is:/.+|sha256:[0-9a-f]{64}")
-DOMAINS_ELSEWHERE = {"write": "edit", "webfetch": "web_fetch", "websearch": "web_search", "shell": "bash"}
-"""The names that other systems use for domains, and ours."""
-
 _MAY_FAIL = ("regex:", "{", "[")
 """Only patterns with one of these can be wrong; compiling all patterns to check them would slow every start. Patterns of deny
 rules are always checked."""

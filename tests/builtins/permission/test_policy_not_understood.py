@@ -299,7 +299,7 @@ def test_an_agent_takes_the_shape_of_the_configuration() -> None:
     assert [(rule.domain, rule.pattern, rule.decision) for rule in agent.rules] == [("bash", "rm *", "deny")]
 
 
-@pytest.mark.parametrize("field", ["permissions", "Permission", "permision"])
+@pytest.mark.parametrize("field", ["permission_rules", "Permission", "permision"])
 def test_an_agents_rules_under_another_name_make_all_ask(make_policy: Any, field: str) -> None:
     """The field is named, with what was meant (R37)."""
     agent, [problem] = parse_agent(agent_file(None, **{field: [RM]}), "w.md")
@@ -316,7 +316,7 @@ def test_an_agents_tools_under_another_name_are_none() -> None:
 
 def test_what_another_system_asks_about_is_only_named() -> None:
     """It has permissions for what does not exist here; an agent of its makes nothing else ask (D41)."""
-    agent, [problem] = parse_agent(agent_file({"edit": "ask", "external_directory": "ask"}), "w.md")
+    agent, [problem] = parse_agent(agent_file({"edit": "ask", "telepathy": "ask"}), "w.md")
     assert agent is not None and [rule.domain for rule in agent.rules] == ["edit"]
     assert "the rule is ignored" in problem.message
 

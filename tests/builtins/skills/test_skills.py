@@ -109,12 +109,7 @@ async def test_the_switch_reaches_the_prompt(vault, home, person, claude):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("---\ndescription: d\n---\nx", "it has no name"),
-        ("---\nname: Bad Name\ndescription: d\n---\nx", "may hold lower-case letters"),
-        ("---\nname: a--b\ndescription: d\n---\nx", "may hold lower-case letters"),
-        ("---\nname: " + "a" * 65 + "\ndescription: d\n---\nx", "at most 64"),
         ("---\nname: good\n---\nx", "it has no description"),
-        ("---\nname: good\ndescription: " + "d" * 1025 + "\n---\nx", "longer than 1024"),
         ("no frontmatter", "begins with a line"),
         ("---\nname: [\n---\n", "not YAML"),
         (b"---\nname: caf\xe9\n---\n", "not UTF-8"),
@@ -127,6 +122,32 @@ def test_a_skill_that_is_wrong_is_named_and_the_others_work(vault, home, text, p
     put(home / "skills", "fine")
     broken, fine = skills_for(vault, home)
     assert problem in broken.problem and not broken.usable and fine.usable
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "description: Use it.",
+        "name: A Title\ndescription: Use it.",
+        "name: a--b\ndescription: Use it.",
+        "name: " + "a" * 65 + "\ndescription: Use it.",
+        "name: good\ndescription: Use it. When: always",
+        "name: good\ndescription: Use it." + " x" * 600,
+    ],
+)
+def test_the_folder_names_a_skill_that_only_describes_itself_oddly(vault: Path, home: Path, fields: str) -> None:
+    """A title, a colon or a long text costs no skill (S2.5)."""
+    put(home / "skills", "good", f"---\n{fields}\nlicense: x\n---\nx")
+    (found,) = skills_for(vault, home)
+    assert (found.name, found.usable) == ("good", True)
+    assert found.description.startswith("Use it.") and len(found.description) <= 1024
+
+
+def test_a_folder_that_is_no_name_needs_one_in_the_file(vault: Path, home: Path) -> None:
+    """The model is given names that it can repeat (S2.5)."""
+    put(home / "skills", "Bad Folder", "---\nname: good\ndescription: d\n---\nx")
+    put(home / "skills", "Worse Folder", "---\nname: A Title\ndescription: d\n---\nx")
+    assert [(found.name, found.usable) for found in skills_for(vault, home)] == [("good", True), ("Worse Folder", False)]
 
 
 def test_frontmatter_of_a_vault_is_bounded_and_parsed_once(vault, home, monkeypatch):
@@ -204,14 +225,14 @@ async def test_without_skills_nothing_is_said_of_them(vault, home):
 def test_the_command_lists_and_shows(vault, home):
     """For people and for programs; what cannot be used says why (CONTRACT §1)."""
     put(home / "skills", "release")
-    put(home / "skills", "nameless", "---\ndescription: d\n---\n")
+    put(home / "skills", "nameless", "---\nname: nameless\n---\n")
 
     def cli(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "moryflow", "skill", *words]
         environ = {**os.environ, "MORYFLOW_HOME": str(home)}
         return forked_command.run(command, cwd=vault, env=environ, text=True)
 
-    assert "nameless" in cli("list").stdout and "not used: it has no name" in cli("list").stdout
+    assert "nameless" in cli("list").stdout and "not used: it has no description" in cli("list").stdout
     assert [row["usable"] for row in json.loads(cli("list", "--json").stdout)] == [False, True]
     assert "Do release." in cli("show", "release").stdout
     assert cli("show", "nope").returncode == 2

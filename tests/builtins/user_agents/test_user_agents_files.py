@@ -96,7 +96,7 @@ def test_a_limit_of_an_agent_that_is_not_understood_makes_it_ask(field):
     assert [(rule.domain, rule.decision) for rule in agent.rules if rule.problem] == [("*", "deny")]
 
 
-@pytest.mark.parametrize("field", ["'version': '1.0'", "'session': 'new'", "'returns': 'JSON'", "'maxTokens': 900"])
+@pytest.mark.parametrize("field", ["'versions': '1.0'", "'session': 'new'", "'returns': 'JSON'", "'maxTokens': 900"])
 def test_a_field_that_is_only_a_little_like_a_limit_is_ignored(field):
     """Many files have a version; the agent is not asked about because of it (D41)."""
     agent, (said,) = parse_agent(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
@@ -137,7 +137,7 @@ def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
         ("disallowed-tools: [bash]", None, ("bash",)),
         ("disallowedTools: 5", None, ("*",)),
         ("disallowedTools:", None, ()),
-        ('disallowedTools: ["Bash(rm:*)"]', None, ("Bash", "bash")),
+        ('disallowedTools: ["Skill(x)"]', None, ("Skill", "skill")),
         ("tools: [read, bash]\ndenyTools: [bash]", (), ()),
         ("tools: read, ls\ndisallowedTools: ls", ("read", "ls"), ("ls",)),
         ("allowedTools: [read]", (), ()),

@@ -53,6 +53,7 @@ LOADED = {
     "numbers at their ends": fields(modelSettings={"temperature": 2, "topP": 0, "maxTokens": 10**6}),
     "id with dash and underscore": head('{"id": "a-b_C9"}'),
     "id of 64": head('{"id": "%s"}' % ("a" * 64)),
+    "settings without an id": head('{"description": "d", "modelSettings": {}}'),
     "null fields": fields(tools=None, permission=None, modelSettings=None),
     "tools as text": fields(tools="read, grep ,,"),
     "another system's": head("name: Code Reviewer\ndescription: Reviews code\ntools: Read, Grep, WebFetch\nmodel: inherit"),
@@ -150,7 +151,7 @@ REJECTED = {
     "yaml date": (head("id: 2026-01-01"), "needs an id"),
     "yaml number": (head("id: 0x10"), "needs an id"),
     "no id": (head('{"name": "x"}'), "needs an id"),
-    "no id but settings": (head('{"description": "d", "modelSettings": {}}'), "needs an id"),
+    "no id but settings": (head('{"name": "n", "modelSettings": {}}'), "add a line 'id: w', or a description"),
     "id null": (head('{"id": null}'), "needs an id"),
     "id empty": (head('{"id": ""}'), "needs an id"),
     "id a number": (head('{"id": 7}'), "needs an id"),
@@ -318,7 +319,10 @@ def test_the_check_names_what_cannot_be_used(bench):
     ("tools", "said"),
     [
         ('["read", "gerp"]', "w.md:4: tools: there is no tool 'gerp'; did you mean 'grep'?"),
-        ('{"allow": ["*"], "deny": ["bsh"]}', "w.md:4: tools: there is no tool 'bsh'; did you mean 'bash'?"),
+        (
+            '{"allow": ["*"], "deny": ["bsh"]}',
+            "w.md:4: tools: there is no tool 'bsh' to take away, so the agent gets none; did you mean 'bash'?",
+        ),
         ('"Read, Gerp"', "w.md:4: tools: there is no tool 'Gerp'; did you mean 'grep'?"),
         ('{"*": false, "raed": true}', "w.md:4: tools: there is no tool 'raed'; did you mean 'read'?"),
         ('["zzzzzz"]', "w.md:4: tools: there is no tool 'zzzzzz'; next: moryflow agent check"),
