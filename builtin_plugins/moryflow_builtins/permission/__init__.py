@@ -60,14 +60,15 @@ def commands() -> Sequence[Command]:
 
 
 def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
-    """Yield each rule that is useless or dangerous, with the reason, for ``moryflow config check``.
+    """Yield each rule that is useless or dangerous, with the reason, for ``moryflow config check`` and ``agent check``.
 
-    Invalid rules are left out: the configuration reports them when it reads them.
+    Invalid rules are left out: they are reported when they are read. An agent's rule is never dangerous, as it only narrows.
     """
     from .cli.lint import remarks, without_repeats
 
     for remark in without_repeats(remarks(rules)):
-        if remark.rule is not None and remark.kind != "invalid":
+        of_agent = remark.rule is not None and remark.rule.source.startswith("agent")
+        if remark.rule is not None and remark.kind not in ("invalid", *(("dangerous", "silences") if of_agent else ())):
             yield remark.rule, remark.sentence
 
 

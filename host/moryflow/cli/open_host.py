@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .findings import in_folders
 from .options import Flags
 from .terminal import plain, say
 from .terminal.streams import restore
@@ -155,6 +156,8 @@ async def host_for(
 def warn(host: Host, given: Flags) -> None:
     """Print on standard error what is wrong with configuration or plugins, in one line each.
 
+    What was found in agents and commands is left to the command that uses them, see :mod:`.findings`.
+
     Fatal problems, such as a deny rule that may be lost, are printed also under ``-q``.
     """
     from moryflow.plugins.manifest import settings_of_plugins
@@ -178,16 +181,16 @@ def warn(host: Host, given: Flags) -> None:
         if record.status in ("failed", "pending") or itself:
             line = f"moryflow: plugin {record.name} {complaint(record)}"
             say(" ".join(line.splitlines()))  # a file name may contain a line break
-        elif record.notes:
-            say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _note_lines(record)))
+        elif notes := [note for note in record.notes if not in_folders(host, note)]:
+            say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _note_lines(record, notes)))
 
 
-def _note_lines(record: LoadRecord) -> list[str]:
+def _note_lines(record: LoadRecord, notes: Sequence[str]) -> list[str]:
     """Return a line for each item that a plugin had to leave out; after :data:`MOST_NOTES`, how many more there are."""
-    more = len(record.notes) - MOST_NOTES
+    more = len(notes) - MOST_NOTES
     whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
     rest = [f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else []
-    return [*(f"{whose}{note}" for note in record.notes[:MOST_NOTES]), *rest]
+    return [*(f"{whose}{note}" for note in notes[:MOST_NOTES]), *rest]
 
 
 def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:

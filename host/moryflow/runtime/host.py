@@ -117,7 +117,7 @@ class Host:
 
         :raises ConfigError: `name` was given and is not known, or is hidden.
         """
-        return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"))
+        return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"), self.home)
 
     def choose_model(self, session: SessionPort) -> tuple[ModelProvider, ModelInfo]:
         """Return provider and model, from the first of: flag, session, agent, configuration (with environment), the keys found.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
+from moryflow_sdk.support.own_files import open_regular, own_files
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, not_understood
 from moryflow_sdk.support.texts import did_you_mean, nearest
 
@@ -76,8 +80,10 @@ def _prefixes(provider: ModelProvider) -> tuple[str, ...]:
     return (provider.name, *getattr(provider, "prefixes", ()))
 
 
-def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:
+def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None, home: Path) -> Agent:
     """Return the agent called `name`; without a name the configured one, or the default.
+
+    :param home: Moryflow's own folder, to say why an agent in its files is missing.
 
     :raises ConfigError: `name` was given and is not known, or cannot be chosen.
     """
@@ -85,7 +91,7 @@ def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str |
         wanted = configured or DEFAULT_AGENT.id
         found = agent_or_stand_in(agents, wanted, DEFAULT_AGENT)
         return DEFAULT_AGENT if found.hidden or wanted in RESERVED["agents"] else found
-    if name in RESERVED["agents"] or known_agent(agents, name).hidden:
+    if name in RESERVED["agents"] or known_agent(agents, name, home).hidden:
         raise ConfigError(
             f"the agent {name!r} is hidden: it works for Moryflow or for a plugin, and cannot be chosen",
             next_step="moryflow agent list",
@@ -93,15 +99,44 @@ def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str |
     return agents[name]
 
 
-def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
+def known_agent(agents: Mapping[str, Agent], name: str, home: Path) -> Agent:
     """Return the agent called `name`, whether it can be chosen or not.
 
     :raises ConfigError: there is no such agent.
     """
     if name in agents:
         return agents[name]
+    if missing := _why_missing(name, home):
+        raise missing
     hint = did_you_mean(name, [agent for agent in agents if not agents[agent].hidden])
-    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")  # it also shows files with errors
+    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")
+
+
+def _why_missing(name: str, home: Path) -> ConfigError | None:
+    """Return an error that says why the file of the agent called `name` gives no agent; ``None`` if there is no such file."""
+    from moryflow_sdk.support.agent_files import file_id, read_agent
+
+    head = re.compile(rf"""^[\s{{]*["']?id["']?\s*:\s*["']?{re.escape(name)}["']?\s*,?\s*$""", re.MULTILINE)
+    for path in own_files(home / "agents", ".md")[0]:
+        if file_id(path) != name and not head.search(_beginning(path)):
+            continue
+        agent, problems = read_agent(path)
+        if agent is not None and agent.id != name:
+            return ConfigError(f"unknown agent {name!r}", where=str(path), next_step=f"--agent {agent.id}, which is its id")
+        if agent is None and not problems:
+            step = "remove `disable` from it"
+            return ConfigError(f"the agent {name!r} is disabled in its file", where=str(path), next_step=step)
+        if agent is None:
+            place = f"{path}:{problems[0].line}" if problems[0].line else str(path)
+            text = f"the agent {name!r} is broken: {problems[0].message}"
+            return ConfigError(text, where=place, next_step="moryflow agent check")
+    return None
+
+
+def _beginning(path: Path) -> str:
+    with suppress(OSError), open_regular(path) as file:
+        return file.read(4096).decode("utf-8", "replace")
+    return ""
 
 
 def agent_or_stand_in(agents: Mapping[str, Agent], name: str, default: Agent) -> Agent:

@@ -123,13 +123,14 @@ def test_doctor_names_agents_and_tools_that_are_wrong(cli: Any) -> None:
         (cli.home / name).chmod(0o600)
     cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
     said = {item["text"]: item for item in json.loads(cli("doctor", "--json").stdout)["findings"]}
-    agent = said[f"{cli.home}/agents/a.md:2: it needs an id, a text"]
+    problem = "a.md:2: it needs an id, a text: add a line 'id: a', or a description"
+    agent = said[f"{cli.home}/agents/{problem}"]
     assert (agent["state"], agent["next_step"]) == ("warning", "moryflow agent check")
     tool = said[f"{cli.home}/tools/t.py:1: ZeroDivisionError: division by zero"]
     assert (tool["state"], tool["next_step"]) == ("warning", "change t.py, then moryflow tool check")
     started = cli("agent", "list").stderr
-    assert "a.md:2: it needs an id, a text; next: moryflow agent check\n" in started
-    assert cli("agent", "check").stdout == f"{cli.home}/agents/a.md:2: it needs an id, a text\n"  # no next but itself
+    assert f"{problem}; next: moryflow agent check\n" in started
+    assert cli("agent", "check").stdout == f"{cli.home}/agents/{problem}\n"  # no next but itself
 
 
 def test_a_hook_about_a_tool_that_is_not_there_is_named(cli: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from moryflow.cli.findings import notes_on, say_about, say_about_agent
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, talk_options
 from moryflow.cli.terminal import is_dumb
@@ -45,6 +46,8 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from .run import open_session
 
     session = await open_session(host, flags, chosen)
+    say_about_agent(host, session.agent.source, quiet=flags.quiet)
+    say_about(host, notes_on(host, "commands"), quiet=flags.quiet)
     host.choose_model(session)
     await session.keep()
     talk = Conversation(LocalChatHost(host, session), flags, chosen)

@@ -19,6 +19,7 @@ from moryflow_sdk.support.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
+from moryflow.cli.findings import by_kind, rule_remarks
 from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names, with_host
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import plain, show
@@ -83,7 +84,7 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
         *_libraries(),
         *_home(host.home),
         *_config(host),
-        *_plugins(host.plugin_set),
+        *_plugins(host),
         *_lock(host.home),
         *_model(host),
         *_vault(vault, host.home),
@@ -174,7 +175,8 @@ def _editor(host: Host) -> Iterable[DoctorFinding]:
         yield DoctorFinding("editor", "warning", text, "moryflow config set acp.editorTerminal false")
 
 
-def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
+def _plugins(host: Host) -> Iterable[DoctorFinding]:
+    plugin_set = host.plugin_set
     tried_out: list[LoadRecord] = []
     for record in plugin_set.records:
         if record.status == "failed":
@@ -186,7 +188,9 @@ def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
             hint = record.hint or f"moryflow plugin check {record.name}"
             yield DoctorFinding("plugin", "warning", f"{record.name} waits: {_error_with_place(record)}", hint)
         else:
-            yield from _remarks(record)
+            yield from _remarks(host, record)
+    for remark in by_kind(host, rule_remarks(host)):
+        yield DoctorFinding("agents", "warning", remark, "moryflow agent check")
     if tried_out:
         yield DoctorFinding("plugin", "warning", *left_out(tried_out))
     for name in plugin_set.missing_gates:
@@ -197,16 +201,17 @@ def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
     yield DoctorFinding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
 
 
-def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
+def _remarks(host: Host, record: LoadRecord) -> Iterable[DoctorFinding]:
     """Yield a finding for each item that a loaded plugin had to leave out, such as an agent or a tool of the person's own."""
     info = f"moryflow plugin info {record.name}"
     if record.error and not record.notes:
         yield DoctorFinding("plugin", "warning", f"{record.name}: {_error_with_place(record)}", record.hint or info)
-    for note in record.notes[:MOST_NOTES]:
+    notes = list(by_kind(host, record.notes))
+    for note in notes[:MOST_NOTES]:
         text, _, step = note.partition("; next: ")
         yield DoctorFinding("plugin" if record.tier != "builtin" else record.name, "warning", text, step or info)
-    if len(record.notes) > MOST_NOTES:
-        yield DoctorFinding("plugin", "warning", f"{record.name}: and {len(record.notes) - MOST_NOTES} more", info)
+    if len(notes) > MOST_NOTES:
+        yield DoctorFinding("plugin", "warning", f"{record.name}: and {len(notes) - MOST_NOTES} more", info)
 
 
 def _error_with_place(record: LoadRecord) -> str:

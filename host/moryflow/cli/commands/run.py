@@ -15,6 +15,7 @@ from moryflow_sdk import ConfigError
 from moryflow.attach import wanted
 from moryflow.cli import output_lost
 from moryflow.cli.failures import allowing, next_of, report
+from moryflow.cli.findings import say_about_agent
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal import as_json, at_terminal, plain, say
@@ -115,6 +116,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     from moryflow.runtime.subagents import whole_answer
 
     session = await open_session(host, flags, chosen)
+    say_about_agent(host, session.agent.source, quiet=flags.quiet)
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
     first: Mapping[str, Any] = {}
     if chosen.output == "stream-json":
