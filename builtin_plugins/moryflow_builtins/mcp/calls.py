@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from moryflow_sdk import Ask, ConfigError, Denied, Image, PluginContext, Tool, ToolContext, ToolError, ToolResult, mcp_target
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.texts import best_matches, visible
 
 from .definitions import differences
 from .helper import Helper, spec_of
@@ -269,16 +269,9 @@ def found(query: str, tools: Sequence[Tool]) -> list[Tool]:
     exact = [each for each in tools if wanted in (each.name.casefold(), each.name.rpartition("__")[2].casefold())]
     if exact:
         return exact[:BEST]
-    words = set(_words(query))
-    scores = [(_score(words, each), each) for each in tools]
-    return [each for score, each in sorted(scores, key=lambda pair: (-pair[0], pair[1].name)) if score > 0][:BEST]
-
-
-def _score(words: set[str], each: Tool) -> int:
-    arguments = " ".join((each.schema or {}).get("properties", {}))
-    fields = ((4, each.name), (2, each.description), (1, arguments))
-    return sum(weight * len(words & set(_words(text))) for weight, text in fields)
-
-
-def _words(text: str) -> list[str]:
-    return [word.removesuffix("s") for word in re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())]
+    named = {each.name: each for each in tools}
+    fields = {
+        name: ((4, name), (2, each.description), (1, " ".join((each.schema or {}).get("properties", {}))))
+        for name, each in named.items()
+    }
+    return [named[name] for name in best_matches(query, fields)[:BEST]]

@@ -1,7 +1,8 @@
 """Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault.
 
-The system prompt lists name and description of each skill; the model reads the body, and the pages it refers to, with the tool
-``skill``. A skill is only text: its scripts run through ``bash`` like any others, and nothing in it sets a permission.
+The system prompt lists name and description of each skill, or only names if they are many; the model finds skills, and reads
+their bodies and the pages they refer to, with the tool ``skill``. A skill is only text: its scripts run through ``bash`` like
+any others, and nothing in it sets a permission.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Annotated, Any, NamedTuple
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
 from moryflow_sdk.support.markdown_files import MAX_FRONTMATTER_BYTES, WrongFile, read_markdown
 from moryflow_sdk.support.own_files import is_file, leads_nowhere, open_regular
-from moryflow_sdk.support.settings import Settings
-from moryflow_sdk.support.texts import did_you_mean
+from moryflow_sdk.support.settings import Meta, Settings
+from moryflow_sdk.support.texts import best_matches, did_you_mean
 
 name = "skills"
 config_path = "agents.runtime.skills"
@@ -29,11 +30,13 @@ class SkillSettings(Settings):
     """Which skills are offered.
 
     :ivar claude: use the skills in ``~/.claude/skills`` too.
+    :ivar search_above: how many tokens the list of skills may cost in each request; above that, the model searches for them.
     """
 
     strictest = {"claude": False}
 
     claude: bool = True
+    search_above: Annotated[int, Meta(ge=0, le=100_000_000, strict=True)] = 2000
 
 
 config_model = SkillSettings
@@ -45,9 +48,22 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     found = _usable(turn)
     if not found or not turn.agent.may_use("skill") or (turn.model is not None and not turn.model.tools):
         return []
-    lines = [f"- {skill.name}: {skill.description}" for skill in found]
-    head = "Skills: ways of working that somebody wrote down. When one fits the task, read it first with the tool `skill`."
-    return [SystemBlock(id="skills", text="\n".join([head, *lines]))]
+    text = "\n".join([INTRO, *(_line(skill) for skill in found)])
+    if len(text) // 4 > turn.config.search_above:
+        names = ", ".join(skill.name for skill in found)
+        shown = names if len(names) <= NAMES else f"{names[:NAMES].rpartition(',')[0]}, …"
+        text = f"{INTRO} There are {len(found)}; find one with `search`, words for the task. Some are: {shown}"
+    return [SystemBlock(id="skills", text=text)]
+
+
+INTRO = "Skills: ways of working that somebody wrote down. When one fits the task, read it first with the tool `skill`."
+NAMES = 2000
+"""The most characters of names that are listed if the whole list would cost too much."""
+MOST_FOUND = 8
+
+
+def _line(skill: Skill) -> str:
+    return f"- {skill.name}: {skill.description}"
 
 
 def _usable(turn: Turn) -> list[Skill]:
@@ -56,12 +72,15 @@ def _usable(turn: Turn) -> list[Skill]:
 
 @tool(domain="read", parallel_safe=True, offered_in=lambda turn: bool(_usable(turn)))
 def skill(
-    name: Annotated[str, "one of the names listed under Skills"],
     ctx: ToolContext,
+    name: Annotated[str, "the name of a skill"] = "",
     file: Annotated[str, "another file of the skill, as it names it: references/more.md"] = "",
+    search: Annotated[str, "words for the task, to find skills that fit it; leave out the name then"] = "",
 ) -> str:
     """Read a skill: how to do something, step by step, as somebody wrote it down."""
     claude = ctx.config.claude
+    if not name:
+        return find_skills(search, ctx.vault, ctx.home, claude=claude)
     if file:
         return read_page(name, file, ctx.vault, ctx.home, claude=claude)
     return read_skill(name, ctx.vault, ctx.home, claude=claude)
@@ -271,6 +290,13 @@ def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> st
     return f"{body}\n\n{head}\n{listed}" if others else body
 
 
+def find_skills(words: str, vault: Path, home: Path, *, claude: bool = True) -> str:
+    """Return name and description of the few skills that share the most words with `words`."""
+    usable = {skill.name: skill for skill in skills_for(vault, home, claude=claude) if skill.usable}
+    best = best_matches(words, {name: ((4, name), (2, skill.description)) for name, skill in usable.items()})
+    return "\n".join(_line(usable[name]) for name in best[:MOST_FOUND]) or "no skill fits; try other words"
+
+
 def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:
     """Return another file of a skill. Files in the skill's folder, wherever it is, are read without a question, but no others.
 
@@ -350,9 +376,12 @@ def skill_group() -> Any:
     @click.pass_obj
     def list_skills(context: Any) -> None:
         """List your skills and those of the vault; for those that cannot be used, say why."""
-        found = context.run(_all, vault=context.vault)
+        found, most = context.run(_all, vault=context.vault)
         lines = [f"{skill.name:<24}  {skill.source:<5}  {skill.description or f'not used: {skill.problem}'}" for skill in found]
         rows = [_row(skill) for skill in found]
+        listed = sum(len(_line(skill)) + 1 for skill in found if skill.usable) // 4
+        if listed > most:
+            lines.append(f"the list costs about {listed:,} tokens, more than {most:,}, so the model searches for skills")
         nothing = "no skills; make a folder with a SKILL.md in ~/.moryflow/skills"
         context.print(rows, text="\n".join(lines) or nothing)
 
@@ -371,8 +400,9 @@ def skill_group() -> Any:
     return group
 
 
-async def _all(turn: Turn) -> list[Skill]:
-    return skills_for(turn.vault, turn.home, claude=turn.config.claude)
+async def _all(turn: Turn) -> tuple[list[Skill], int]:
+    """Return all skills, and how many tokens their list may cost."""
+    return skills_for(turn.vault, turn.home, claude=turn.config.claude), turn.config.search_above
 
 
 def _row(skill: Skill) -> dict[str, Any]:

@@ -108,8 +108,18 @@ async def system_blocks(turn: Turn) -> list[SystemBlock]:
     agents = turn.spawn.agents()
     if not agents or await turn.spawn.depth() >= turn.config.depth:
         return []
-    lines = [f"- {agent.id}: {agent.description or agent.name}" for agent in agents]
+    room = max(LIST // len(agents), LEAST)
+    lines = [f"- {agent.id}: {_shortened(agent.description or agent.name, room - len(agent.id))}" for agent in agents]
     return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
+
+
+LIST, LEAST = 16_000, 60
+"""The characters of the list of agents, above which descriptions are shortened, and what each agent gets of them at least."""
+
+
+def _shortened(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: max(most, 20) - 1]}…"
 
 
 TOOL = "task"

@@ -36,14 +36,20 @@ def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
     return [item for path in files for item in command_in(path)] or list(problems)
 
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_ELSEWHERE = frozenset((
+    "name", "title", "argument-hint", "allowed-tools", "allowedTools", "tags", "keywords", "category", "version", "author",
+    "license", "mode", "globs", "dependencies", "disable-model-invocation", "user-invocable", "hide-from-slash-command-tool",
+))  # fmt: skip
+"""Fields of other systems that only describe, or that allow what is asked about here."""
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 
 
 def command_in(path: Path) -> list[Command | Diagnostic]:
     """Return the command in a file, and the problems; a file needs no frontmatter."""
-    if not _NAME.match(path.stem):
-        return [_wrong(path, "name", "the name may hold lower-case letters, digits, '-' and '_'")]
+    name = path.stem.removesuffix(".prompt")  # Copilot
+    if not _NAME.match(name):
+        return [_wrong(path, "name", "the name may hold lower-case letters, digits, '-', '_' and '.'")]
     try:
         read = read_markdown(path) if _has_head(path) else _without_head(path)
     except WrongFile as wrong:
@@ -60,7 +66,7 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
         return SlashResult(prompt=fill_in(body, rest))
 
     return [
-        Command(name=path.stem, help=" ".join(shown.split()), slash=slash, source=str(path), revision=body),
+        Command(name=name, help=" ".join(shown.split()), slash=slash, source=str(path), revision=body),
         *_odd_fields(path, read),
     ]
 
@@ -69,6 +75,8 @@ def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:
     """Report the fields of the frontmatter that have no effect."""
     for field, value in read.metadata.items():
         line = read.line_of(field) if isinstance(cast("object", field), str) else None
+        if field in _ELSEWHERE:
+            continue
         if field != "description":
             hint = did_you_mean(str(field), ["description"])
             yield _wrong(path, "field", f"the field {field!r:.80} is not known and is ignored{hint}", line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -210,6 +210,20 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str | None = None) -> 
     if not near:
         return ""
     return f"; did you mean {near!r}?" if prefix is None else f"; did you mean {prefix}{near}?"
+
+
+def best_matches(query: str, known: Mapping[str, Iterable[tuple[int, str]]]) -> list[str]:
+    """Return the names whose texts share words with `query`, the best first.
+
+    :param known: name → its texts, each with the weight of a word in it.
+    """
+    words = set(_words(query))
+    scores = {name: sum(weight * len(words & set(_words(text))) for weight, text in texts) for name, texts in known.items()}
+    return sorted((name for name, score in scores.items() if score > 0), key=lambda name: (-scores[name], name))
+
+
+def _words(text: str) -> list[str]:
+    return [word.removesuffix("s") for word in re.findall(r"\w+", re.sub(r"([a-z])([A-Z])|_", r"\1 \2", text).lower())]
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -208,6 +208,36 @@ async def test_the_head_is_in_the_prompt_and_the_body_on_demand(vault, home):
     assert not (vault / "marker").exists()
 
 
+async def test_many_skills_are_found_by_a_search(vault, home):
+    """A collection costs no more than the setting in each request; words find a skill, and its name reads it (S2.5, S0.82)."""
+    for number in range(300):
+        put(home / "skills", f"skill-{number}", f"---\nname: skill-{number}\ndescription: {'Long. ' * 30}\n---\nx")
+    put(home / "skills", "zeta", "---\nname: zeta\ndescription: Use it when invoices are to be reconciled.\n---\nMatch them.")
+    asked = [{"search": "reconcile the invoices"}, {"search": "zymurgy"}, {"name": "zeta"}]
+    answers = [replies.calls(("skill", one)) for one in asked]
+    requests = await ask(vault, home, *answers, replies.text("ok"))
+    system = requests[0]["messages"][0]["content"]
+    assert "There are 301; find one with `search`" in system and "Long." not in system and "skill-0, skill-1," in system
+    assert len(system[system.index("Skills:") :]) < 3000
+    said = [request["messages"][-1]["content"] for request in requests[1:]]
+    assert said == ["- zeta: Use it when invoices are to be reconciled.", "no skill fits; try other words", "Match them."]
+    config = {"agents": {"runtime": {"skills": {"searchAbove": 100_000}}}}
+    (home / "config.jsonc").write_text(json.dumps(config))
+    (home / "config.jsonc").chmod(0o600)
+    (request,) = await ask(vault, home, replies.text("ok"))
+    assert "- zeta: Use it when" in request["messages"][0]["content"]
+
+
+def test_what_skills_cost_is_said(bench):
+    """By ``session context``, for the plugin, and by ``skill list`` where it is too much (S2.5)."""
+    for number in range(90):
+        put(bench.home / "skills", f"skill-{number}", f"---\nname: skill-{number}\ndescription: {'Long. ' * 30}\n---\nx")
+    assert "more than 2,000, so the model searches for skills" in bench.cli("skill", "list").stdout
+    (bench.vault / "s.json").write_text(json.dumps(["fine"]))
+    bench.cli("run", "-m", "script:s.json", "hi")
+    assert 200 < json.loads(bench.cli("session", "context", "--json").stdout)["plugins"]["skills"] < 1000
+
+
 async def test_an_unknown_skill_is_an_error_that_helps(vault, home):
     """The model is told what there is (S2.5)."""
     put(home / "skills", "release")

@@ -48,8 +48,8 @@ def test_an_agent_that_is_not_there_is_explained_by_its_file(bench):
     put(bench, "called", "id: differently")
     run = ("run", "-m", "script:s.json", "hi", "--agent")
     for name, said in (
-        ("reviewer", "reviewer.md:3: the agent 'reviewer' is broken: the frontmatter is not YAML"),
-        ("other", "file.md:4: the agent 'other' is broken"),
+        ("reviewer", "reviewer.md:2: the agent 'reviewer' is broken: the frontmatter is not YAML"),
+        ("other", "file.md:2: the agent 'other' is broken"),
         ("off", "off.md: the agent 'off' is disabled in its file"),
         ("called", "called.md: unknown agent 'called'\n  next: --agent differently, which is its id"),
         ("nobody", "unknown agent 'nobody'\n  next: moryflow agent list"),

@@ -132,3 +132,15 @@ def test_fields_that_nobody_heeds_are_named(tmp_path: Path) -> None:
         (3, "the field 'model' is not known and is ignored"),
         (4, "description must be text; it is ignored"),
     ]
+
+
+def test_files_of_other_systems_are_commands(tmp_path: Path) -> None:
+    """A hint in brackets, a colon, ``NAME.prompt.md``, a name with a dot; what only describes is not spoken of (issue 6)."""
+    head = "---\ndescription: Tidy up: branches\nargument-hint: [--dry-run] | [--force]\nallowed-tools: Bash(git:*)\n---\nGo $1"
+    for file, name in (("clean.prompt.md", "clean"), ("v1.2-notes.md", "v1.2-notes")):
+        (tmp_path / file).write_text(head)
+        (command,) = command_in(tmp_path / file)
+        assert isinstance(command, Command) and (command.name, command.help) == (name, "Tidy up: branches")
+    (tmp_path / "less.md").write_text("---\ndescription: d\ndisallowed-tools: Bash\n---\nGo")
+    _, said = command_in(tmp_path / "less.md")
+    assert isinstance(said, Diagnostic) and "'disallowed-tools' is not known and is ignored" in said.message
