@@ -76,12 +76,13 @@ class ServiceNotDeclared(PluginError):
 
 ModelErrorCode = Literal[
     "auth", "rate_limit", "overloaded", "timeout", "unreachable", "bad_request", "context", "not_found",
-    "incomplete", "protocol", "too_large", "empty", "content_filter", "missing",
+    "incomplete", "protocol", "too_large", "empty", "content_filter", "missing", "withheld",
 ]  # fmt: skip
 """Why a model call failed.
 
 ``incomplete``: the stream was cut. ``protocol``: the answer violates the protocol. ``empty``: the service sent no answer.
 ``context``: the prompt does not fit into the context window. ``missing``: there is no such model, no key, or no runtime.
+``withheld``: the model can no longer be downloaded as it was pinned.
 """
 
 RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable", "incomplete"})

@@ -150,6 +150,7 @@ class ModelInfo(Frozen):
     :param family: ``gpt`` models are offered ``apply_patch`` instead of ``edit`` and ``write``.
     :param context_window: tokens of prompt and answer together, ``None`` if unknown.
     :param input_price: US dollars per million tokens, like the other prices; ``None`` if unknown.
+    :param only_tools: for a small model: the only tools that it is offered, with the short system prompt; empty for all tools.
     :param managed: the limits come from the registry only; the setting ``customContext`` is ignored.
     """
 
@@ -163,6 +164,7 @@ class ModelInfo(Frozen):
     output_price: float | None = None
     cached_price: float | None = None
     tools: bool = True
+    only_tools: tuple[str, ...] = ()
     images: bool = False
     managed: bool = False
     note: str = ""
@@ -303,7 +305,8 @@ class Installable(Protocol):
         """Install the runtime; blocks, so call it off the loop.
 
         :param progress: called with the phase, the bytes done so far and the total bytes (0 if unknown).
-        :raises ModelError: the installation failed; the message says why and what to do.
+        :raises ModelError: the installation failed; the message says why and what to do. With the code ``withheld``, the host
+            installs the model that the provider names in `instead`.
         """
         ...
 
@@ -312,10 +315,14 @@ class BaseProvider:
     """Base class of providers, with a default for each method of :class:`ModelProvider` except ``stream``.
 
     :ivar prefixes: what the names of its models begin with, for "did you mean" when a name is nearly right.
+    :ivar origin: who made a model that is downloaded, and its licence; said before the download.
+    :ivar instead: the model that takes its place if it can no longer be had.
     """
 
     name: str = ""
     prefixes: tuple[str, ...] = ()
+    origin: str = ""
+    instead: str = ""
 
     def find(self, model: str) -> ModelInfo | None:
         """Return ``None``: no model is known; override."""

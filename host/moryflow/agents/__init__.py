@@ -35,8 +35,14 @@ How to answer
 - If you are not sure, say so. Never claim to have done what you have not done.
 """
 
+SMALL_PROMPT = """\
+You answer questions about files. Find the sentence in the file that answers the question, and reply with that sentence only. \
+If you have no file yet, call the tool read, ls, grep or glob first.
+"""
+"""The prompt for a model that is offered few tools: it is small, and would talk only about a long prompt."""
+
 CHAT_ONLY_PROMPT = "You answer questions about files in one short sentence.\n"
-"""The prompt for models that cannot call tools: they are small, and would talk only about a long prompt."""
+"""The prompt for models that cannot call tools."""
 
 DEFAULT_AGENT = Agent(id="build", name="Build", description="Works on files with every tool; the default.", source="built-in")
 

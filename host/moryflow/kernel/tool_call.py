@@ -79,6 +79,8 @@ def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
         model is not None and tool.offered is not None and not tool.offered(model)
     ):
         return False
+    if model is not None and model.only_tools and tool.name not in model.only_tools:
+        return False
     try:
         return tool.offered_in is None or bool(tool.offered_in(scope.view(owned.plugin)))
     except Exception:  # the plugin's code may raise anything

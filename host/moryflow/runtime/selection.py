@@ -13,7 +13,7 @@ from moryflow_sdk.support.own_files import open_regular, own_files
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, not_understood
 from moryflow_sdk.support.texts import did_you_mean, nearest
 
-from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
+from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT, SMALL_PROMPT
 from moryflow.base.builtins import RESERVED
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.turn_context import TurnContext
@@ -170,8 +170,11 @@ def base_prompt(scope: TurnContext) -> str:
     """Return the base of the system prompt: the agent's own, else the configured one, else the built-in one."""
     custom = scope.around.config.section("agents.runtime.prompt")
     chosen = custom.get("text") if custom.get("mode") == "custom" else None
-    chat_only = scope.model is not None and not scope.model.tools
-    return scope.agent.prompt or chosen or (CHAT_ONLY_PROMPT if chat_only else DEFAULT_PROMPT)
+    model = scope.model
+    built_in = DEFAULT_PROMPT
+    if model is not None and (model.only_tools or not model.tools):
+        built_in = SMALL_PROMPT if model.tools else CHAT_ONLY_PROMPT
+    return scope.agent.prompt or chosen or built_in
 
 
 def refuse_failed(plugin_set: PluginSet) -> None:

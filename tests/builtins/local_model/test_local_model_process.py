@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from textwrap import dedent
 from typing import Literal
 
 import pytest
-from moryflow_builtins.local_model import LocalModel, whole_sentences
-from moryflow_builtins.local_model.runtime import WEIGHTS, Process, Runtime
+from moryflow import open_host
+from moryflow_builtins.local_model import LOCAL, LOCAL_135M, LocalModel, whole_sentences
+from moryflow_builtins.local_model.runtime import SMOLLM2, Process, Runtime
 from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelRequest, TextDelta, ToolSchema
 from moryflow_sdk.models import Purpose
 
@@ -42,7 +44,7 @@ class CommonParams(SimpleNamespace):
 
 class Server:
     def __init__(self, params):
-        if open(params.model.path).read() == "broken":
+        if open(params.model.path).read() == "broken!":
             raise RuntimeError("failed to load the weights")
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
@@ -52,6 +54,7 @@ class Server:
                 self.send_response(200 if allowed else 401)
                 self.end_headers()
                 seen = {"tools": "tools" in request, "cwd": os.getcwd(), "argv": sys.argv, "env": sorted(os.environ)}
+                seen["offered"] = [tool["function"] for tool in request.get("tools", [])]
                 seen["stop"], seen["longest"] = request.get("stop"), request.get("max_tokens")
                 answer = {"choices": [{"message": {"content": json.dumps(seen)}, "finish_reason": "stop"}]}
                 self.wfile.write(json.dumps(answer if allowed else {"error": "no"}).encode())
@@ -66,11 +69,10 @@ class Server:
 @pytest.fixture
 def runtime(tmp_path: Path) -> Runtime:
     """A runtime whose library is a stand-in; the process around it is the real one."""
-    found = Runtime(tmp_path / "home", weights_size=7)
-    found.weights.parent.mkdir(parents=True)
-    found.weights.write_text("weights", encoding="utf-8")
+    found = Runtime(tmp_path / "home", SMOLLM2._replace(size=7))
     package = found.folder / "xllamacpp"
-    package.mkdir()
+    package.mkdir(parents=True)
+    found.file.write_text("weights", encoding="utf-8")
     (package / "__init__.py").write_text(STAND_IN, encoding="utf-8")
     return found
 
@@ -90,10 +92,20 @@ def gone(pid: int, seconds: float = 200.0) -> bool:
     return not alive(pid)
 
 
+LS = ToolSchema(
+    name="ls",
+    description="List a folder. Hidden files too.",
+    parameters={
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "long"}, "limit": {"type": "integer"}},
+        "required": ["path"],
+    },
+)
+
+
 async def say(local: LocalModel, text: str = "hi", purpose: Purpose = "main") -> tuple[str, Finished]:
-    info = local.find("local")
-    assert info is not None
-    tools = (ToolSchema(name="ls", description="", parameters={}),)
+    info = local.info
+    tools = (LS,) if info.tools else ()
     request = ModelRequest(model=info, messages=(Message(role="user", text=text),), tools=tools, purpose=purpose)
     events = [event async for event in local.stream(request)]
     assert isinstance(events[-1], Finished)
@@ -101,12 +113,12 @@ async def say(local: LocalModel, text: str = "hi", purpose: Purpose = "main") ->
 
 
 async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
-    """Chat only: no tool is offered to a model that cannot call one (ARCHITECTURE 8, R1)."""
-    local = LocalModel(lambda: runtime)
+    """Its process ends with it, and its tools are described in few words (ARCHITECTURE 8, R1)."""
+    local = LocalModel(LOCAL, lambda: runtime)
     assert local.default({}) == "local"
     try:
-        answer, _ = await say(local)
-        assert '"tools": false' in answer
+        [ls] = json.loads((await say(local))[0])["offered"]
+        assert ls["description"] == "List a folder" and ls["parameters"]["properties"] == {"path": {"type": "string"}}
         assert local._process is not None and local._process._child is not None
         pid = local._process._child.pid
         assert alive(pid)
@@ -117,7 +129,7 @@ async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
 
 async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(runtime: Runtime) -> None:
     """So small a model goes on with the document up to its limit; a summary keeps its headings and its length (S4.7)."""
-    local = LocalModel(lambda: runtime)
+    local = LocalModel(LOCAL_135M, lambda: runtime)
     try:
         answer, _ = await say(local)
         summary, _ = await say(local, purpose="compact")
@@ -127,7 +139,7 @@ async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(ru
     assert {"\n#", "\n\nA", "\n\nZ"} <= set(seen["stop"]) and of_summary["stop"] is None
     # A list, or code, after a blank line belongs to the answer.
     assert not {"\n\n", "\n\n1", "\n\n-", "\n\n`"} & set(seen["stop"])
-    assert seen["longest"] < 256 and of_summary["longest"] is None
+    assert seen["longest"] < 256 and of_summary["longest"] is None and not seen["tools"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +186,7 @@ async def test_it_is_given_neither_keys_nor_the_working_directory(
     monkeypatch.chdir(tmp_path)
     for name in ("json.py", "sitecustomize.py", "xllamacpp.py"):
         (tmp_path / name).write_text("raise SystemExit('shadowed')", encoding="utf-8")
-    local = LocalModel(lambda: runtime)
+    local = LocalModel(LOCAL_135M, lambda: runtime)
     try:
         answer, _ = await say(local)
     finally:
@@ -202,7 +214,7 @@ def test_it_ends_when_its_owner_is_killed(runtime: Runtime, tmp_path: Path) -> N
         from pathlib import Path
         from moryflow_builtins.local_model.runtime import Process
         from moryflow_builtins.local_model.runtime import Runtime
-        process = Process(Runtime(Path({str(runtime.home)!r}), weights_size=7))
+        process = Process(Runtime(Path({str(runtime.home)!r}), Runtime(Path()).weights._replace(file={runtime.file.name!r})))
         process.start().result(300)
         print(process._child.pid, flush=True)
         time.sleep(600)
@@ -219,7 +231,7 @@ def test_it_ends_when_its_owner_is_killed(runtime: Runtime, tmp_path: Path) -> N
 
 async def test_a_process_that_died_is_started_again(runtime: Runtime) -> None:
     """The next call works (invariant 9)."""
-    local = LocalModel(lambda: runtime)
+    local = LocalModel(LOCAL_135M, lambda: runtime)
     try:
         await say(local)
         assert local._process is not None and local._process._child is not None
@@ -233,8 +245,8 @@ async def test_a_process_that_died_is_started_again(runtime: Runtime) -> None:
 
 async def test_weights_that_do_not_load_are_named(runtime: Runtime) -> None:
     """With the runtime's own words and the command that helps (S4.7)."""
-    runtime.weights.write_text("broken", encoding="utf-8")
-    local = LocalModel(lambda: Runtime(runtime.home, weights_size=6))
+    runtime.file.write_text("broken!", encoding="utf-8")
+    local = LocalModel(LOCAL_135M, lambda: runtime)
     with pytest.raises(ModelError) as caught:
         await say(local)
     await local.aclose()
@@ -244,25 +256,53 @@ async def test_weights_that_do_not_load_are_named(runtime: Runtime) -> None:
 async def test_a_runtime_that_crashes_is_named(runtime: Runtime) -> None:
     """A build for another processor ends at its first instruction (S4.7)."""
     (runtime.folder / "xllamacpp" / "__init__.py").write_text("import os; os.abort()", encoding="utf-8")
-    local = LocalModel(lambda: runtime)
+    local = LocalModel(LOCAL_135M, lambda: runtime)
     with pytest.raises(ModelError) as caught:
         await say(local)
     await local.aclose()
     assert caught.value.code == "missing" and "does not start" in caught.value.message
 
 
+QUESTIONS = (
+    ("What is this project? One sentence.", r"host for LLM agents"),
+    ("Which Python version does it need?", r"3\.11"),
+    ("Which command runs the tests?", r"pytest -n auto"),
+    ("Where are sessions stored?", r"SQLite"),
+    ("Is there telemetry?", r"(?i)\bno\b"),
+    ("What is a Markdown file in Moryflow?", r"agent"),
+    ("Which command opens a conversation that asks before anything risky?", r"moryflow chat"),
+    ("Which command shows all sessions in a browser?", r"moryflow serve"),
+    ("What makes a Python function a tool?", r"type hints"),
+    ("Which file does the lock file plugin tell the agent to edit instead?", r"pyproject\.toml"),
+    ("Which page is about security?", r"(?i)security"),
+    ("Do I need a key to start?", r"(?i)\bno\b"),
+)
+
+
 @real
-async def test_the_real_model_answers_and_refuses_what_does_not_fit() -> None:
-    """A machine without any key has a real model to talk to (ARCHITECTURE 8)."""
-    runtime = Runtime(Path(REAL))
-    assert (runtime.folder / WEIGHTS).is_file()
-    local = LocalModel(lambda: runtime)
+@pytest.mark.slow
+async def test_the_real_model_answers_from_a_page_and_calls_a_tool() -> None:
+    """At least nine of twelve questions about the README are answered right (ARCHITECTURE 8, README)."""
+    page = Path(__file__).parents[3].joinpath("README.md").read_text(encoding="utf-8")
+    async with await open_host(Path(REAL), environ={}) as host:
+        right = 0
+        for question, expected in QUESTIONS:
+            session = await host.new_session(Path(__file__).parent, model="local")
+            turn = await session.prompt(question, files=[{"path": "README.md", "text": page}])
+            right += re.search(expected, turn.text) is not None
+        assert right >= 9
+        session = await host.new_session(Path(__file__).parent, model="local")
+        ran: list[str] = []
+        session.subscribe(lambda event: ran.append(event.data["output"]) if event.type == "tool.result" else None)
+        await session.prompt("List the files here.")
+        assert any("test_local_model" in output for output in ran)
+
+
+@real
+async def test_the_real_model_refuses_what_does_not_fit() -> None:
+    """The error says that the window is too small (S1.9)."""
+    local = LocalModel(LOCAL, lambda: Runtime(Path(REAL)))
     try:
-        answer, finished = await say(local, "What is the capital of France?")
-        assert answer.strip() and finished.usage.input > 0 and finished.usage.output > 0
-        page = Path(__file__).parents[3].joinpath("README.md").read_text(encoding="utf-8")
-        answer, finished = await say(local, f"What is this project? One sentence.\n\n{page}")
-        assert finished.reason == "stop" and "\n\n" not in answer.strip() and len(answer) < 800
         with pytest.raises(ModelError) as caught:
             await say(local, "word " * 20_000)
         assert caught.value.code == "context"

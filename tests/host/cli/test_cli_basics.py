@@ -353,8 +353,8 @@ def test_chat_refuses_json(cli: Any) -> None:
 def test_models_are_listed_by_the_service_that_people_know(cli: Any) -> None:
     """`model list --provider local`, not only the name of the plugin that speaks to it (issue 2)."""
     cli.config(disabledPlugins=[])
-    for provider in ("local", "local_model"):
-        assert [row["id"] for row in json.loads(cli("model", "list", "--provider", provider, "--json").stdout)] == ["local"]
+    for provider, models in (("local", ["local"]), ("local_model", ["local", "local-135m"])):
+        assert [row["id"] for row in json.loads(cli("model", "list", "--provider", provider, "--json").stdout)] == models
     assert "of 'nobody'; moryflow model list" in cli("model", "list", "--provider", "nobody").stdout
 
 

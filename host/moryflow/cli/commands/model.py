@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, ModelError
 from moryflow_sdk.support.texts import hung, stdout_width
 
 from moryflow.cli.open_host import from_host, with_host
@@ -65,13 +65,13 @@ def install(flags: Flags, name: str) -> None:
     async def work(host: Host) -> str:
         provider = provider_of(host, name)
         if provider.installed():
-            return f"{name} is installed already"
+            return name
         confirm(f"{name} is {_download(host, provider)}. Install it?", flags, default=True)
-        await fetch(host, provider, name, flags)
-        return f"{name} is installed; moryflow run -m {name} …"
+        return await fetch(host, provider, name, flags)
 
-    text = with_host(flags, work)
-    show(flags, {"model": name, "installed": True}, text)
+    done = with_host(flags, work)
+    text = f"{done} is installed; moryflow run -m {done} …"
+    show(flags, {"model": done, "installed": True}, text)
 
 
 @command.command("use")
@@ -123,24 +123,24 @@ def _download(host: Host, provider: _Installable) -> str:
     return f"{provider.download_size() / 1e6:.0f} MB to download, into {host.home}"
 
 
-async def ensure_model(host: Host, wish: str | None, flags: Flags) -> None:
+async def ensure_model(host: Host, wish: str | None, flags: Flags) -> str | None:
     """Install what the chosen model still needs, if it is one that can be installed.
 
+    :returns: `wish`, or the model that takes its place if it can no longer be had.
     :raises ConfigError: the installation was refused, or nobody could be asked.
     """
     name = wish or host.config.get("model")
-    if not name:
-        return
-    for provider in host.plugin_set.providers:
+    for provider in host.plugin_set.providers if name else ():
         if provider.find(name) is None:
             continue
         if isinstance(provider, _Installable) and not provider.installed():
             text = f"The model {name!r} is not installed yet: {_download(host, provider)}. Install it now?"
             if not flags.yes and not (sys.stdin.isatty() and click.confirm(folded_question(text), err=True, default=True)):
                 message = f"the model {name!r} is not installed ({provider.download_size() / 1e6:.0f} MB)"
-                raise ConfigError(message, next_step="moryflow model install, or add -y")
-            await fetch(host, provider, name, flags)
-        return
+                raise ConfigError(message, next_step=f"moryflow model install {name}, or add -y")
+            return await fetch(host, provider, name, flags)
+        return wish
+    return wish
 
 
 def provider_of(host: Host, name: str) -> _Installable:
@@ -156,24 +156,44 @@ def provider_of(host: Host, name: str) -> _Installable:
     raise ConfigError(f"unknown model {name!r}", next_step="moryflow model list")
 
 
-async def fetch(host: Host, provider: _Installable, name: str, flags: Flags) -> None:
-    """Run a provider's installation with a progress bar on standard error."""
+async def fetch(host: Host, provider: _Installable, name: str, flags: Flags) -> str:
+    """Run a provider's installation with a progress bar on standard error.
+
+    :returns: the model that is installed: `name`, or the one that takes its place if it can no longer be had.
+    """
     quiet = flags.quiet
     if not quiet:
         say(f"installing {name!r}: {_download(host, provider)}")
+        if origin := getattr(provider, "origin", ""):
+            say(f"  {origin}")
     bar = ProgressBar() if terminal_width() and not is_dumb() and not quiet else None
+
+    phases: list[str] = []
 
     def progress(text: str, done: int, total: int) -> None:
         if bar:
             bar.show(text, done, total)
-        elif not quiet and not total:
+        elif not quiet and text not in phases:
+            phases.append(text)
             click.echo(f"  {text}", err=True)
 
-    await asyncio.to_thread(provider.install, progress)
-    if bar:
-        bar.end()
+    try:
+        await asyncio.to_thread(provider.install, progress)
+    except ModelError as error:
+        instead = getattr(provider, "instead", "")
+        if error.code != "withheld" or not instead:
+            raise
+        other = provider_of(host, instead)
+        [info] = await other.available()
+        say(f"{name!r} cannot be had: {error.message}")
+        say(f"{instead!r} takes its place: {info.note.rpartition('; ')[2]}")
+        return instead if other.installed() else await fetch(host, other, instead, flags)
+    finally:
+        if bar:
+            bar.end()
     if not quiet:
         click.echo(f"installed {name!r}", err=True)
+    return name
 
 
 class ProgressBar:

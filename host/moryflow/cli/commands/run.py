@@ -182,15 +182,15 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     vault = flags.vault
     if chosen.model is None and chosen.resume is None:
         await offer_model(host, chosen.agent, flags)
-    await ensure_model(host, chosen.model, flags)
+    model = await ensure_model(host, chosen.model, flags)
     if chosen.resume is None:
         confirm_mode(chosen.mode, flags)
-        return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
+        return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=model)
     session = await host.resume(vault, chosen.resume or None)
     if chosen.wait is not None:
         await take_turn(host, session, chosen.wait, quiet=flags.quiet)
-    if chosen.model is not None:
-        await session.set_model(chosen.model)
+    if model is not None:
+        await session.set_model(model)
     if chosen.agent is not None:
         await session.set_agent(chosen.agent)
     if chosen.mode is not None and chosen.mode != session.mode:
