@@ -195,6 +195,7 @@ class Ruling(Frozen):
     :param verdicts: every gate's own verdict, by plugin name, in order.
     :param mode: the session's mode at the time of the decision.
     :param by: who decided: ``rule``, ``mode``, ``user`` or ``headless``.
+    :param reply: what the user answered, if ``by`` is ``user``: ``once``, ``always``, ``reject`` or ``stop``.
     :param gate_us: microseconds that all gates took together.
     """
 
@@ -208,6 +209,7 @@ class Ruling(Frozen):
     verdicts: tuple[tuple[str, Verdict], ...] = ()
     mode: str = "agent"
     by: Literal["rule", "mode", "user", "headless"] = "rule"
+    reply: str = ""
     gate_us: int = 0
 
 

@@ -42,9 +42,9 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
     return Ask(reason=f"this call cannot be recorded: {problem}", cause="policy", bypass="never")
 
 
-@hookimpl(events=("session.mode", "turn.start", "tool.result", "permission.replied"))
+@hookimpl(events=("session.mode", "turn.start", "tool.result", "permission.replied", "permission.rule"))
 def event(event: Event, turn: Turn | None) -> None:
-    """Record modes, calls that were refused after their record said allow, and questions that were never answered."""
+    """Record modes, changes of rules, calls that were refused after their record said allow, and unanswered questions."""
     if turn is None:
         return
     match event.type:
@@ -60,6 +60,8 @@ def event(event: Event, turn: Turn | None) -> None:
                 _write(turn, refusal_record(known, event))
         case "permission.replied" if event.data.get("by") in ("cancel", "interrupted"):
             _write(turn, stopped_record(turn, event))  # there is no decision, and so no other record of it
+        case "permission.rule":
+            _write(turn, rule_record(turn, event))
         case _:
             pass
 
@@ -74,7 +76,7 @@ def _write(turn: Turn, record: dict[str, Any]) -> str | None:
     """Append a record to the files of the session and its parent; return the problem, if any, after a warning once a turn."""
     line = encode(record)
     try:
-        for session in (turn.session, turn.parent):
+        for session in (turn.session or NO_SESSION, turn.parent):
             if session:
                 append(file_of(turn.home, session), line)
     except OSError as error:
@@ -97,6 +99,8 @@ def _group() -> Any:
 
 
 FOLDER = Path("logs") / "agent-audit"
+NO_SESSION = "no-session"
+"""Names the file of what happens outside of a session, such as a rule that is added on the command line."""
 START = b'{"eventId":'
 """The beginning of every line."""
 BLOCK = 1 << 18
@@ -283,6 +287,7 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
         "reason": _short(ruling.reason),
         "notes": sorted(map(_short, notes)),
         "by": ruling.by,
+        "reply": ruling.reply or None,
         "latencyUs": ruling.gate_us,
         **_origin(turn),
     }
@@ -335,6 +340,20 @@ def mode_record(turn: Turn, before: str | None, after: str, by: str) -> dict[str
         "to": after,
         "confirmed": after == "full_access",
         "by": by,
+        **_origin(turn),
+    }
+
+
+def rule_record(turn: Turn, event: Event) -> dict[str, Any]:
+    """Return the record of a rule that was stored or removed, for the user or for the session alone."""
+    data = event.data
+    folder = {"folder": redact(str(data["folder"]))} if data.get("folder") else {}
+    return {
+        **_head(turn.session, turn.mode, str(data["decision"]), str(data["domain"]), [], str(data["pattern"])),
+        "type": "rule",
+        "change": data["change"],
+        "scope": data["scope"],
+        **folder,
         **_origin(turn),
     }
 

@@ -85,9 +85,14 @@ def _line(record: dict[str, Any]) -> str:
     when = str(record.get("timestamp", ""))[:19].replace("T", " ")
     if record.get("type") == "mode":
         return visible(f"{when}  mode   {record.get('from') or '-'} -> {record.get('to')}  by {record.get('by')}")
+    if record.get("type") == "rule":
+        what = f"{record.get('decision')} {record.get('permissionDomain')} {record.get('rulePattern')}"
+        folder = f" in {record['folder']}" if record.get("folder") else ""
+        return visible(f"{when}  rule   {record.get('change')}  {what}{folder}  ({record.get('scope')})")
     targets = ", ".join(map(str, record.get("targets") or ())) or "-"
     rule = record.get("rulePattern")
     why = f"{record.get('ruleSource')} rule {rule}" if rule else str(record.get("cause"))
     place = f"{record.get('decision'):<5}  {record.get('mode')}  by {record.get('by')}"
+    place += f" ({record['reply']})" if record.get("reply") else ""
     folder = f" in {record['folder']}" if record.get("folder", "vault:/") != "vault:/" else ""
     return hung(visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}{folder}  ({why})"), stdout_width())

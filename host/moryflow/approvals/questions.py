@@ -23,12 +23,11 @@ from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 from moryflow.kernel.outcome import OnAsk
 from moryflow.kernel.tool_call import call_row, digest
 from moryflow.kernel.tool_executor import as_refused
-from moryflow.kernel.turn_context import TurnContext
+from moryflow.kernel.turn_context import Journal, TurnContext
 from moryflow.services import View
 from moryflow.store import ApprovalRow
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import Journal
     from moryflow.store import Store
 
 
@@ -220,9 +219,14 @@ class ApprovalDesk:
     async def _apply(self, scope: TurnContext, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
         self._note(journal, row)
         journal.event("session.status", status="busy")
+        if row.by == "mode":
+            await _record_waiting(scope, journal)
+            return ruling.replace(decision="allow", by="mode", mode="full_access")
+        if row.by != CLOSED:
+            ruling = ruling.replace(reply=row.reply)
         match row.reply:
             case "once":
-                return ruling.replace(decision="allow", by="mode" if row.by == "mode" else "user")
+                return ruling.replace(decision="allow", by="user")
             case "always":
                 await self._remember(scope, journal, ruling)
                 return ruling.replace(decision="allow", by="user")
@@ -257,6 +261,16 @@ class ApprovalDesk:
         while above is not None:  # parent sessions share the grants: their rows must store them too
             above.scope.live.inbox.append(lambda journal: journal.session(grants=grants))
             above = above.scope.started
+
+
+async def _record_waiting(scope: TurnContext, journal: Journal) -> None:
+    """Record what waits for a pause of this turn and of those above it: a change of the mode comes before what it allows."""
+    while scope.live.inbox:
+        scope.live.inbox.pop(0)(journal)
+    await journal.commit()
+    if scope.started is not None:
+        above = scope.started.scope
+        await _record_waiting(above, Journal(above))
 
 
 def _refuse_unasked(ruling: Ruling) -> Ruling:

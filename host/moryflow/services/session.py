@@ -135,16 +135,26 @@ class RulesService:
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
         granted = rule.replace(source="session")
-        if granted not in self._scope.live.grants:
+        new = granted not in self._scope.live.grants
+        if new:
             self._scope.live.grants.append(granted)
         if scope == "session":
+            if new:
+                await self._tell("stored", granted, "session")
             return ""
         from moryflow.config import values
 
         file = self._scope.around.config.path
         conditions = {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
         entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **conditions}
-        await asyncio.to_thread(values.append_rule, file, entry)
+        try:
+            stored = await asyncio.to_thread(values.append_rule, file, entry)
+        except MoryflowError:
+            if new:
+                await self._tell("stored", granted, "session")
+            raise
+        if stored:
+            await self._tell("stored", rule, "user")
         return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
 
     async def remove(self, rule: Rule) -> None:
@@ -152,10 +162,19 @@ class RulesService:
             self._scope.live.grants.remove(rule)
             grants = [one.model_dump(exclude_defaults=True) for one in self._scope.live.grants]
             self._scope.live.inbox.append(lambda journal: journal.session(grants=grants))
+            await self._tell("removed", rule, "session")
             return
         from moryflow.config import values
 
         await asyncio.to_thread(values.remove_rule, self._scope.around.config.path, rule)
+        await self._tell("removed", rule, "user")
+
+    async def _tell(self, change: str, rule: Rule, scope: str) -> None:
+        """Tell observers that a rule was stored or removed; the event itself is not stored."""
+        said = rule.model_dump(include={"domain", "pattern", "decision", "folder", "contents"}, exclude_defaults=True)
+        event = self._scope.event("permission.rule", change=change, scope=scope, **said)
+        self._scope.around.bus.publish(event)
+        await self._scope.around.dispatcher.observe(self._scope, event)
 
 
 class SpawnService:

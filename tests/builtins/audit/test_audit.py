@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moryflow import RunOptions
 from moryflow_builtins import audit
 from moryflow_builtins.audit import append, file_of, lines_backwards, parse
 from moryflow_sdk import Agent, Ruling, ToolCall
@@ -89,6 +91,62 @@ async def test_a_denial_and_an_answer_say_who_decided(bench):
         ("deny", "user"),
     ]
     assert {(line["decision"], line["by"]) for line in decisions(bench.audit(nobody.session))} == {("deny", "headless")}
+
+
+async def test_an_answer_says_once_or_always_and_each_rule_has_a_line(bench):
+    """Also a rule that a command adds or removes outside of a session, and no line if it holds already (S0.55, S0.73)."""
+    bench.tool(PEEK, allow=False)
+    remember = 'remember=(Remember(scope="user", domain="read", pattern="vault:/b.md"),)'
+    bench.plugin("asks", gate(f'Ask(reason="sure?", {remember}) if call.args["path"] != "c.md" else Ask(reason="sure?")'))
+    calls = bench.calls(*(("peek", {"path": path}) for path in ("a.md", "b.md", "c.md")))
+    outcome = await bench.run(calls, replies=["once", "always", "reject"])
+    lines = bench.audit(outcome.session)
+    assert [(line["decision"], line["by"], line["reply"]) for line in decisions(lines)] == [
+        ("allow", "user", "once"),
+        ("allow", "user", "always"),
+        ("deny", "user", "reject"),
+    ]
+    stored = [line for line in lines if line["type"] == "rule"]
+    assert [(line["change"], line["scope"], line["decision"], line["rulePattern"]) for line in stored] == [
+        ("stored", "user", "allow", "vault:/b.md")
+    ]
+    assert list(stored[0])[:8] == EIGHT and lines.index(stored[0]) < lines.index(decisions(lines)[1])
+    for words in ("allow bash ls", "allow bash ls", "remove 2"):
+        assert bench.cli("permission", *words.split()).returncode == 0
+    shown = bench.cli("audit", "--session", "no-session").stdout.splitlines()
+    assert [line.split("  ", 1)[1] for line in shown] == [
+        "rule   stored  allow bash ls  (user)",
+        "rule   removed  allow bash ls  (user)",
+    ]
+
+
+@pytest.mark.parametrize("child", [False, True])
+async def test_a_switch_to_full_access_that_answers_a_question_is_recorded_before_the_call(bench, child):
+    """The call is recorded as allowed in full access by the mode, also that of a sub-agent (S0.76, S0.77)."""
+    bench.tool(PEEK, allow=False)
+    bench.plugin("asks", gate('Ask(reason="sure?") if call.tool == "peek" else Allow()'))
+    calls = bench.calls(("peek", {"path": "a.md"}))
+    if child:
+        task = {"purpose": "main", "calls": [{"name": "task", "arguments": {"agent": "general", "prompt": "x"}}]}
+        calls = [task, *({**one, "purpose": "child"} for one in calls), {"purpose": "main", "text": "end"}]
+    switching = []
+
+    def switch(session, event):
+        if event.type == "permission.asked":
+            switching.append(asyncio.ensure_future(session.set_mode("full_access")))
+
+    bench.builtins = (*bench.builtins, "moryflow_builtins.tasks", "moryflow_builtins.agents")
+    async with bench.host() as host:
+        session = await host.new_session(bench.vault, model=bench.script(*calls))
+        host.bus.subscribe(lambda event: switch(session, event))
+        await session.prompt("go", options=RunOptions(on_ask="prompt"))
+        await asyncio.gather(*switching)
+    lines = bench.audit(session.id)
+    mode = next(at for at, line in enumerate(lines) if line["type"] == "mode")
+    call = next(at for at, line in enumerate(lines) if line.get("tool") == "peek")
+    assert mode < call and [line["type"] for line in lines].count("mode") == 1
+    assert (lines[call]["decision"], lines[call]["mode"], lines[call]["by"]) == ("allow", "full_access", "mode")
+    assert lines[call]["reply"] is None
 
 
 async def test_full_access_is_recorded_with_its_mode(bench):

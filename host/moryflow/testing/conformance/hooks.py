@@ -450,6 +450,7 @@ def _events(text: str) -> list[Event]:
         "tool.start": {**call, "args": {"path": "a.md"}, "state": "pending"},
         "permission.asked": asked,
         "permission.replied": {"approval_id": "a1", "call_id": "call_1", "reply": "once", "by": "user"},
+        "permission.rule": {"change": "stored", "scope": "user", "domain": "edit", "pattern": "*", "decision": "allow"},
         "tool.result": {**call, "state": "completed", "status": "ok", "output": text, "truncated": False, "ms": 1},
         "step.finish": {"usage": usage, "cost": None, "node": "n1"},
         "compaction": {"kind": "compact", "state": "done", "tokens_before": 1000, "tokens_after": 100, "dropped": {}},
