@@ -9,6 +9,7 @@ from moryflow_sdk import thaw
 from moryflow_sdk.support.secrets import hidden
 from starlette.responses import StreamingResponse
 
+from moryflow.base.paths import readable_vault
 from moryflow.kernel.outcome import RunOptions
 from moryflow.runtime.documents import (
     approval_json,
@@ -237,10 +238,13 @@ async def export(at: Call, id: str) -> Any:
 
 
 @operation("POST", "/import", "the session, with sub_agents", status=201, raw=JSONL)
-async def import_session(at: Call) -> Any:
-    """Take in a session that was exported, with its sub-agents."""
+async def import_session(
+    at: Call, vault: Annotated[str | None, "the folder to work in; where the server was started, if none is named"] = None
+) -> Any:
+    """Take in a session that was exported, with its sub-agents. It never works in the folder that the file names."""
     store = at.service.host.store
-    row = await store.import_((await at.request.body()).splitlines())
+    folder = readable_vault(vault or at.service.vault)
+    row = await store.import_((await at.request.body()).splitlines(), str(folder))
     return {**session_json(row), "sub_agents": (await store.family(row.id))[1:]}
 
 

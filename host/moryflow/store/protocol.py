@@ -222,9 +222,10 @@ class Store(Protocol):
         """Yield a session and its child sessions as JSON Lines without the newlines, all from one snapshot."""
         ...
 
-    async def import_(self, lines: Iterable[str | bytes]) -> SessionRow:
+    async def import_(self, lines: Iterable[str | bytes], vault: str | None = None) -> SessionRow:
         """Store an exported session and its child sessions; a session whose id is already in use gets a new one.
 
+        :param vault: the folder that they work in; ``None``: the one in the lines, which somebody else may have chosen.
         The mode and the grants of an import have no effect; its questions and outputs count as expired.
 
         :raises StoreError: ``invalid``, with the number of the wrong line; nothing was imported.

@@ -194,6 +194,15 @@ def test_export_and_import_lose_nothing(cli: Any, talked: str, tmp_path: Any) ->
     assert "Traceback" not in done.stderr
 
 
+def test_an_import_never_works_in_the_folder_that_its_file_names(cli: Any, talked: str) -> None:
+    """A stranger's file may name the home or /: the session works here, or where --vault says, and that is shown (R20)."""
+    lines = cli("session", "export", talked).stdout.replace(json.dumps(str(cli.vault)), '"/"', 1)
+    done = cli("session", "import", "-", stdin=lines)
+    assert f"it works in {cli.vault}" in done.stderr
+    assert json.loads(cli("session", "show", done.stdout.strip(), "--json").stdout)["vault"] == str(cli.vault)
+    assert cli("session", "import", "-", "--vault", "/nowhere", stdin=lines).returncode == 2
+
+
 def test_search_finds_what_was_said(cli: Any, talked: str) -> None:
     """Session and node of every hit."""
     hits = json.loads(cli("session", "search", "second", "--json").stdout)

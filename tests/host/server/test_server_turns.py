@@ -49,6 +49,10 @@ def test_a_session_from_its_beginning_to_its_end(shared: Server) -> None:
     assert lines.headers["content-type"].startswith("application/jsonl")
     taken = shared.ask("POST", "/import", lines.data, headers={"Content-Type": "application/jsonl"})
     assert taken.status == 201
+    foreign = lines.data.replace(json.dumps(str(shared.vault)).encode(), b'"/"', 1)
+    kind = {"Content-Type": "application/jsonl"}
+    assert shared.ask("POST", "/import", foreign, headers=kind).json["vault"] == str(shared.vault)  # never the file's (R20)
+    assert shared.ask("POST", "/import?vault=/nowhere", foreign, headers=kind).status == 422
     assert taken.json["id"] != session
     assert shared.ask("DELETE", f"/sessions/{session}").json == {"deleted": [session]}
     assert shared.ask("GET", f"/sessions/{session}").status == 404

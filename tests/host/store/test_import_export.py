@@ -80,6 +80,18 @@ async def test_export_import_export_is_equal(store: Store, hold: SessionLock, ho
     other.close()
 
 
+async def test_an_import_works_in_the_folder_that_the_importer_names(store: Store, hold: SessionLock, home: Path, open_home):
+    """The file's own folder has no effect here and is in the next export again (S2.14, R20)."""
+    await fill(hold)
+    child = await store.create(vault="/", agent="a", mode="agent", parent=hold.session.id, purpose="child")
+    lines = await lines_of(store, hold.session.id)
+    other = open_home(home / "other")
+    row = await other.import_(lines, "/here")
+    assert {(await other.session(id)).vault for id in (row.id, child.id)} == {"/here"}
+    assert await lines_of(other, row.id) == lines
+    other.close()
+
+
 async def test_import_beside_the_original_gets_a_new_id(store: Store, hold: SessionLock):
     """Where the id is taken a new one is given; all else is equal (S2.14)."""
     await fill(hold)

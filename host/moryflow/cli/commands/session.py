@@ -227,12 +227,18 @@ def write_whole(file: Path) -> Iterator[TextIO]:
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @document_options
 def import_session(flags: Flags, file: TextIO) -> None:
-    """Import an exported session with its sub-agents; - reads standard input."""
+    """Import an exported session with its sub-agents; - reads standard input.
+
+    It works in the current folder or that of --vault, not in the one that the file names: a stranger may have chosen that.
+    """
+    from moryflow.base.paths import readable_vault
     from moryflow.store import StoreError
+
+    folder = readable_vault(flags.vault)
 
     async def work(store: Store) -> tuple[SessionRow, list[str]]:
         try:
-            row = await store.import_(file)
+            row = await store.import_(file, str(folder))
         except StoreError as error:
             raise StoreError(
                 error.message, code=error.code, where=error.where or file.name, next_step=error.next_step
@@ -240,8 +246,8 @@ def import_session(flags: Flags, file: TextIO) -> None:
         return row, (await store.family(row.id))[1:]
 
     row, below = with_store(work)
-    if below and not flags.quiet:
-        click.echo(f"{row.id} is there{_with(len(below))}; moryflow session tree {row.id}", err=True)
+    if not flags.quiet:
+        click.echo(f"{row.id} is there{_with(len(below))}; it works in {plain(row.vault)}", err=True)
     show(flags, {**session_json(row), "sub_agents": below}, row.id)
 
 

@@ -5,7 +5,7 @@ branches and the records beside them. The blocks of child sessions follow, each 
 block says how many. `epoch` and event numbers are not exported: they belong to the database, not to the session.
 
 An import checks all lines, then stores all of them or none. Values that must not take effect from a foreign file are kept
-only for the next export: mode, grants, origin, a missing parent (``held_back``), answers, file names (``imported``).
+only for the next export: folder, mode, grants, origin, a missing parent (``held_back``), answers, file names (``imported``).
 """
 
 from __future__ import annotations
@@ -285,11 +285,13 @@ def _line_error(number: int, problem: str) -> StoreError:
     return invalid(f"line {number}: {problem}; nothing was imported", next_step=next_step)
 
 
-def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[ExportedLine]]) -> SessionRow:
+def store_lines(
+    connection: sqlite3.Connection, blocks: Iterable[Sequence[ExportedLine]], vault: str | None = None
+) -> SessionRow:
     """Store checked lines as sessions and return the first; a session whose id is already in use gets a new one."""
     names: dict[str, str] = {}
     for header, *records in blocks:
-        session = names[header.fields["id"]] = _insert_header(connection, header.fields, names)
+        session = names[header.fields["id"]] = _insert_header(connection, header.fields, names, vault)
         for line in records:
             try:
                 _insert(connection, session, line)
@@ -298,7 +300,7 @@ def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[Export
     return session_row(connection, next(iter(names.values())))
 
 
-def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names: Mapping[str, str]) -> str:
+def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names: Mapping[str, str], vault: str | None) -> str:
     """Store a session's own row and return its id here.
 
     A session with a new id records the old one in its origin, because its parent's texts still use the old one.
@@ -311,6 +313,8 @@ def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names
         **_DEFAULTS,
         "origin": {"session": fields["id"], "imported": True} if taken else _plain_origin(fields["origin"]),
     }
+    if vault is not None:
+        changed["vault"] = vault
     parent = names.get(fields["parent"])
     if parent is None and fields["parent"] is not None:
         changed |= {"parent": None, "purpose": "main"}

@@ -269,11 +269,11 @@ class SqliteStore:
         async for line in self._database.stream(lambda db: export_lines(db, session)):
             yield line
 
-    async def import_(self, lines: Iterable[str | bytes]) -> SessionRow:
+    async def import_(self, lines: Iterable[str | bytes], vault: str | None = None) -> SessionRow:
         from .import_export import read_lines, store_lines
 
         checked = await asyncio.to_thread(read_lines, lines)
-        return await self._database.write(lambda to: store_lines(to, checked))
+        return await self._database.write(lambda to: store_lines(to, checked, vault))
 
     async def search(self, text: str, limit: int = 20) -> list[Hit]:
         from .search import DamagedIndex, drop_index, find, scan, words_of
