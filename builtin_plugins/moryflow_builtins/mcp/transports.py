@@ -82,10 +82,8 @@ class ServerProgram:
         process = await self._start()
         to_client, messages = anyio.create_memory_object_stream[SessionMessage | Exception](16)
         outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
-        tasks = [
-            asyncio.create_task(work)
-            for work in (self._read(process, to_client), self._write(process, from_client), self._listen(process))
-        ]
+        reading = (self._read(process, to_client), self._watch(process, to_client), self._listen(process))
+        tasks = [asyncio.create_task(work) for work in (*reading, self._write(process, from_client))]
         try:
             yield messages, outgoing
         finally:
@@ -143,6 +141,16 @@ class ServerProgram:
                 self.ended = str(error)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
+
+    async def _watch(self, process: Any, into: Any) -> None:
+        """End the messages after the program, also if a process that it started keeps its standard output open."""
+        while process.returncode is None:  # `wait` may wait for the pipes too
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _GRACE)
+        await asyncio.sleep(_GRACE)  # for what it printed before
+        if not self._ending:
+            self.ended = self.ended or f"the program ended with code {process.returncode}"
+            into.close()
 
     def _message(self, line: bytes) -> SessionMessage | None:
         try:

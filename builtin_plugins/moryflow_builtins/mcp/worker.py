@@ -46,6 +46,8 @@ from .transports import (
 
 LONGEST_LIST = 20_000
 """How many tools of a server are counted at most."""
+MOST_PAGES = MOST_TOOLS
+"""How many pages of a list are asked for at most; a server may never end its list."""
 MOST_LISTED = 1000
 """How many resources, and how many prompts, of a server are read at most."""
 LIST_SECONDS = 60.0
@@ -240,13 +242,13 @@ class McpConnection:
     async def _paged(self, work: Any, field: str) -> AsyncIterator[dict[str, Any]]:
         """Yield the entries of a paged list, at most :data:`MOST_LISTED`."""
         cursor, left = None, MOST_LISTED
-        while left > 0:
+        for _ in range(MOST_PAGES):
             page = await work(cursor=cursor, cache_mode="refresh")
             for each in getattr(page, field)[:left]:
                 yield each.model_dump(mode="json", by_alias=True, exclude_none=True)
             left -= len(getattr(page, field)) or left
             cursor = page.next_cursor
-            if not cursor:
+            if not cursor or left <= 0:
                 return
 
     async def _current_list(self, *, fresh: bool = False) -> dict[str, Any]:
@@ -275,13 +277,14 @@ class McpConnection:
     async def _tools(self) -> tuple[list[dict[str, Any]], int]:
         found: list[dict[str, Any]] = []
         cursor, count = None, 0
-        while True:
+        for _ in range(MOST_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
             count += len(page.tools)
             found += [_definition(tool) for tool in page.tools[: MOST_TOOLS - len(found)]]
             cursor = page.next_cursor
             if not cursor or not page.tools or count > LONGEST_LIST:
-                return found, count - len(found)
+                break
+        return found, count - len(found)
 
     async def _prompts(self) -> list[dict[str, Any]]:
         try:

@@ -296,7 +296,8 @@ class RuleSet(NamedTuple):
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(rules[place]))), None)
 
 
-_newest = [RuleSet()]
+_newest: list[RuleSet] = []
+"""The last few, those of the user and of the agents; finding them here is faster than hashing all rules."""
 
 
 def text_probe(text: str) -> Probe:
@@ -306,13 +307,12 @@ def text_probe(text: str) -> Probe:
 
 def compile_rules(rules: Iterable[Rule]) -> RuleSet:
     """Return `rules` compiled; equal rules give the same object while it is cached."""
-    wanted, newest = tuple(rules), _newest[0]
-    if newest.rules != wanted:  # comparing identical objects is fast; hashing all rules would cost more than a judgement
-        newest = _newest[0] = _compile_all(wanted)
-    return newest
+    wanted = tuple(rules)
+    found = next((one for one in _newest if one.rules == wanted), None) or _compile_all(wanted)
+    _newest[:] = [found, *(one for one in _newest if one is not found)][:64]
+    return found
 
 
-@lru_cache(maxsize=64)
 def _compile_all(rules: tuple[Rule, ...]) -> RuleSet:
     compiled = [_compile(rule) for rule in rules]
     readable = [one for one in compiled if not one.rule.problem]

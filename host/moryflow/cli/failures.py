@@ -76,9 +76,15 @@ def _unexpected(error: BaseException) -> int:
     else:
         _say(f"{type(error).__name__}: {error}", "", "run the same command with -v and report what it prints")
         code = 1
-    if {"-v", "--verbose"} & set(sys.argv):
+    if _is_verbose():
         traceback.print_exception(error)
     return code
+
+
+def _is_verbose() -> bool:
+    """Whether ``-v`` was given; behind ``--`` it is a word of another program."""
+    words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    return not {"-v", "--verbose"}.isdisjoint(words)
 
 
 def _known(error: BaseException) -> tuple[str, str, str, int] | None:
@@ -241,6 +247,6 @@ def _place(trace: TracebackType | None) -> tuple[str, int, str]:
 
 
 def _more(error: BaseException) -> list[str]:
-    if not {"-v", "--verbose"} & set(sys.argv):
+    if not _is_verbose():
         return []
     return ["".join(traceback.format_exception(error)).rstrip()]

@@ -50,8 +50,9 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
     """
     if scope.offered is None:
         used = {name: owned for name, owned in sorted(scope.plugin_set.tools.items()) if _is_offered(owned, scope)}
-        scope.offered = {name: owned for name, owned in used.items() if owned.tool.found_in is None}
-        scope.findable = {name: owned for name, owned in used.items() if owned.tool.found_in is not None}
+        direct = scope.purpose == "direct"  # no model has to find what a user names
+        scope.offered = {name: owned for name, owned in used.items() if direct or owned.tool.found_in is None}
+        scope.findable = {name: owned for name, owned in used.items() if name not in scope.offered}
     return {**scope.offered, **_found_tools(scope)} if scope.findable else scope.offered
 
 

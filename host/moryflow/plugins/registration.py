@@ -6,6 +6,7 @@ Also check each item that a plugin contributes, above all tools: name, function,
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 import warnings
@@ -21,6 +22,7 @@ from moryflow_sdk import HOOKS, Agent, BaseProvider, Command, HookOptions, Model
 from moryflow_sdk.arguments import parameters
 from moryflow_sdk.calls import DOMAINS
 from moryflow_sdk.hookspecs import PROJECT
+from moryflow_sdk.support.texts import first_unseen, without_unseen
 from moryflow_sdk.support.tool_schemas import CheckedSchema, can_be_sent, plain_schema
 
 from moryflow.base.foreign_errors import class_name, text_of
@@ -343,7 +345,9 @@ def usable(item: Any, tier: str) -> tuple[Tool, str]:
         what, _, wrong = problem.partition(" ")
         raise Refused(f"the {what} of {item.name!r} {wrong}")
     tool, remark = _with_description(_with_schema(item, tier))
-    return tool, remark or _domain_remark(item)
+    seen = "" if tier == "builtin" else first_unseen(json.dumps(tool.parameters, ensure_ascii=False))
+    hidden = f"the schema of {item.name!r} has characters that nobody sees ({seen})" if seen else ""
+    return tool, remark or hidden or _domain_remark(item)
 
 
 def place_of(item: Any) -> tuple[str, int] | None:
@@ -454,6 +458,9 @@ def _with_description(item: Tool) -> tuple[Tool, str]:
     if not can_be_sent(item.description):
         sent = item.description.encode("utf-8", "replace").decode("utf-8")
         return replace(item, description=sent), f"the description of {item.name!r} is not valid Unicode text"
+    if seen := first_unseen(item.description):
+        kept = replace(item, description=without_unseen(item.description))
+        return kept, f"the description of {item.name!r} has characters that nobody sees ({seen}); they are left out"
     return item, ""
 
 

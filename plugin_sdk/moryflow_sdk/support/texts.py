@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 HEAD_BYTES = 256 * 1024
@@ -72,6 +73,12 @@ def without_unseen(text: str) -> str:
     if text.isascii() and text.isprintable():  # three times as fast for most texts
         return text
     return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t\r" else "", text)
+
+
+def first_unseen(text: str) -> str:
+    """Return the first character that :func:`without_unseen` leaves out, as an escape; empty if there is none."""
+    found = next((found[0] for found in _UNSEEN.finditer(text) if found[0] not in "\n\t\r"), "")
+    return ascii(found)[1:-1]
 
 
 def _escape_marks(found: re.Match[str]) -> str:
@@ -196,9 +203,14 @@ def composed(text: str) -> str:
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the known name that was probably meant, or an empty text."""
+    return _nearest(name[:80], tuple(known), cutoff)
+
+
+@lru_cache(maxsize=4096)  # of 20,000 rules, the words are looked at again and again
+def _nearest(name: str, known: tuple[str, ...], cutoff: float) -> str:
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name[:80], list(known), n=1, cutoff=cutoff)), "")
+    return next(iter(get_close_matches(name, known, n=1, cutoff=cutoff)), "")
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str | None = None) -> str:

@@ -57,7 +57,9 @@ def tools() -> list[dict[str, Any]]:
 
 
 def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str, Any]:
-    if MODE == "dying":
+    if MODE == "outlived":  # by a process that has its standard output
+        subprocess.Popen(["/bin/sleep", "3600"])
+    if MODE in ("dying", "outlived"):
         os._exit(7)
     if MODE == "silent" or args.get("text") == "wait":
         if STATE:
@@ -158,7 +160,8 @@ def main() -> None:
                 "serverInfo": info,
             }
         elif method == "tools/list":
-            result = {"tools": tools()}
+            page = int((message.get("params") or {}).get("cursor", 0))
+            result = {"tools": [tool(f"t{page}")], "nextCursor": str(page + 1)} if MODE == "endless" else {"tools": tools()}
         elif method == "tools/call":
             result = called(message["params"]["name"], message["params"].get("arguments") or {}, send, number)
             if not result:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from moryflow_builtins.mcp import review
+from moryflow_builtins.mcp.definitions import MOST_TOOLS
 from moryflow_sdk import ConfigError
 
 from .conftest import Servers, settings_of
 
 MODES = (
     "good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "flood", "storm", "odd", "twins",
-    "parts", "old", "invalid", "lost",
+    "parts", "old", "invalid", "lost", "outlived", "endless",
 )  # fmt: skip
 
 
@@ -43,8 +44,8 @@ def test_good_one_answers_and_gets_only_its_own_variables(nasty: tuple[Servers, 
 def test_death_in_a_call_costs_the_call(nasty: tuple[Servers, Any]) -> None:
     """The next call of another server works, and the dead one is started again for its own."""
     host, _ = nasty
-    for _ in range(2):
-        result = host.call("dying", "echo", text="x").result
+    for server in ("dying", "dying", "outlived"):  # the last leaves a process that keeps its standard output open
+        result = host.call(server, "echo", text="x").result
         assert (result.status, result.code) == ("error", "mcp_gone") and "ended with code 7" in result.output
     assert host.call("good", "echo", text="still there").result.output == "still there"
 
@@ -78,6 +79,12 @@ def test_of_10000_tools_a_few_are_pinned_and_the_rest_counted(nasty: tuple[Serve
     host, found = nasty
     assert len(found["many"].tools) == 256 and found["many"].beyond == 9_744
     assert sum(name.startswith("mcp__many__") for name in host.tools()) == 256
+
+
+def test_a_list_without_an_end_is_read_as_far_as_tools_are_offered(nasty: tuple[Servers, Any]) -> None:
+    """Each page names another; as many are asked for as there can be tools (R27)."""
+    _, found = nasty
+    assert len(found["endless"].tools) == MOST_TOOLS and found["endless"].beyond == 0
 
 
 def test_a_description_of_5_mb_is_withheld_and_its_neighbour_is_not(nasty: tuple[Servers, Any]) -> None:

@@ -55,6 +55,7 @@ def test_what_was_not_found_is_refused(servers: Servers, tmp_path: Path) -> None
     _prepared(servers, tmp_path)
     servers.run("go", [_call("mcp__hub__zip_file", text="x"), "done"])
     assert "unknown tool" in servers.until("tool.result").data["output"]
+    assert servers.call("hub", "zip_file", text="x").result.output == "x"  # a user who names it needs no search
 
 
 def test_always_load_tells_of_all_at_once(servers: Servers, tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ def test_an_error_has_no_traceback_but_with_v(cli: Any) -> None:
     assert "next: " in done.stderr
     assert "Traceback" not in done.stderr
     assert "Traceback" in cli("-v", "session", "show", "nowhere").stderr
+    assert "Traceback" not in cli("session", "show", "--", "nowhere", "--verbose").stderr  # a word of another program
 
 
 def test_a_noun_without_a_verb_shows_its_verbs(cli: Any) -> None:

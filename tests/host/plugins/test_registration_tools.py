@@ -310,6 +310,16 @@ def test_a_domain_that_no_rule_can_name_is_told():
     assert "which no rule can name; did you mean 'read'?" in remark
 
 
+def test_what_nobody_sees_in_the_text_of_a_tool_is_told():
+    """Marks that reverse a line or have no width: the model would read what the user cannot (R40)."""
+    told, remark = usable(replace(tool(hello), description="Say hello.\u202e\n\tKindly."), "user")
+    assert "has characters that nobody sees (\\u202e)" in remark and told.description == "Say hello.\n\tKindly."
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": "a\u200bb"}}}
+    _, remark = usable(replace(tool(hello), schema=schema), "user")
+    assert "the schema of 'hello' has characters that nobody sees (\\u200b)" in remark
+    assert usable(tool(hello), "user")[1] == ""
+
+
 def test_hints_that_make_no_schema_are_told_in_a_line():
     """Whatever pydantic raises over them, and without its advice to its own users (invariant 5)."""
     source = "def odd(a: ValueError, b: {'x': int}): 'd'"
