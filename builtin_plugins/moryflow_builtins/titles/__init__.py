@@ -2,7 +2,7 @@
 
 Without ``agents.runtime.titles.model`` no request is made, and the first words stay the title. With it, the hidden agent
 ``title`` is asked during the first step. The turn does not wait for it, and a failure appears only in the run's record. The
-hidden agent ``summary`` writes a summary when a person asks for one.
+hidden agent ``summary`` writes a summary when the user asks for one, and after each turn if ``summaryModel`` names a model.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ class TitleSettings(Settings):
     :ivar model: a cheap model that writes titles, or ``session`` for the session's own model; by default a title is the first
         words of the prompt. The model also writes ``session summary``; by default the session's own model does.
     :ivar enabled: if false, titles are the first words of the prompt.
+    :ivar summary_model: a model that sums up the session after each turn, or ``session``; by default nothing is summed up. The
+        summary is stored, and published as the event ``plugin.titles.summary``.
     """
 
     enabled: bool = True
     model: str | None = None
+    summary_model: str | None = None
 
 
 name = "titles"
-services = ("complete", "history", "info")
+services = ("complete", "emit", "history", "info")
 config_model = TitleSettings
 config_path = "agents.runtime.titles"
 
@@ -40,12 +43,18 @@ def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
     return cancel_writing
 
 
-@hookimpl(events="step.start")
+@hookimpl(events=("step.start", "turn.finish"), timeout=90.0)
 async def event(event: Event, turn: Turn | None) -> None:
-    """Set the title in the first step of the first turn; ask the model again in a later turn if no answer came in time."""
-    if event.type != "step.start" or event.step != 1 or turn is None or turn.purpose != "main":
+    """Set the title in the first step of the first turn; ask the model again in a later turn if no answer came in time.
+
+    After a turn, write the summary if a model is named for it.
+    """
+    if turn is None or turn.purpose != "main":
         return
-    if turn.config.enabled and turn.session_state.get("titled", "words") == "words":
+    if event.type == "turn.finish":
+        if turn.config.summary_model:
+            await _store_summary(turn)
+    elif event.step == 1 and turn.config.enabled and turn.session_state.get("titled", "words") == "words":
         await name_session(turn)
 
 
@@ -127,7 +136,7 @@ def title_from_prompt(prompt: str) -> str:
 
 
 def clean_title(answer: str) -> str:
-    """Return the title in a model's answer: one line of at most six words, without quotes and full stop; empty if it is none.
+    """Return the title in a model's answer: one line of two to six words, without quotes and full stop; empty if it is none.
 
     Small models answer the message instead of naming it, with a sentence; the words of the prompt are then a better title.
     """
@@ -135,7 +144,8 @@ def clean_title(answer: str) -> str:
     if len(lines) != 1 or len(lines[0].split()) > _TOO_MANY:
         return ""
     text = re.sub(r"^(title|titel)\s*:\s*", "", lines[0].strip(), flags=re.IGNORECASE)
-    return _short(text.strip("\"'“”«»` .*#"), cut="")
+    title = _short(text.strip("\"'“”«»` .*#"), cut="")
+    return "" if title.isascii() and len(title.split()) < 2 else title
 
 
 def _short(text: str, *, cut: str) -> str:
@@ -156,16 +166,29 @@ LONGEST = 12_000
 _OF_A_LINE = 1500
 
 
-async def summarize(turn: Turn) -> str:
+async def _store_summary(turn: Turn) -> None:
+    """Sum up the session after a turn; a failure changes nothing (it is in the run's record)."""
+    try:
+        text = await summarize(turn, turn.config.summary_model)
+    except MoryflowError as error:
+        turn.log.info("no summary was written: %s", error)
+        return
+    turn.session_state["summary"] = text
+    turn.emit("summary", text=text)
+
+
+async def summarize(turn: Turn, model: str | None = None) -> str:
     """Return a summary of the turn's session by the hidden agent ``summary``.
 
+    :param model: by default the one that writes titles.
     :raises ToolError: the session has no messages, or the answer is empty.
     :raises ModelError: the model failed; the run's record has that too.
     """
     text = transcript(await turn.history.path())
     if not text:
         raise ToolError("nothing was said in this session yet", code="empty", next_step="give a prompt first")
-    model = None if turn.config.model == "session" else turn.config.model
+    model = model or turn.config.model
+    model = None if model == "session" else model
     asked = f"<conversation>\n{text}\n</conversation>"
     answer = await turn.complete(asked, model=model, agent="summary", timeout=60.0)
     if not answer.strip():

@@ -19,6 +19,7 @@ from .plan import (
     Job,
     Trigger,
     answers_since,
+    finished_turns,
     is_prepared,
     plan_job,
     room_for,
@@ -35,6 +36,7 @@ from .prune import (
     plan_fit,
     plan_images,
     plan_pruning,
+    plan_rescue,
     plan_texts,
     strict_limits,
     unseen_tokens,
@@ -307,8 +309,25 @@ class TurnCompaction(Compaction):
         if calm or (trigger != "demand" and answers_since(self._path) < 2 * BETWEEN):
             lasting = room.tail - BETWEEN * spoken_per_answer(self._view(), meter)
             calm_room = min(room.tail, room.calm, max(lasting, 0.0))
-            room = room._replace(tail=calm_room, keep=min(room.keep, calm_room), calm=calm_room)
+            room = room._replace(keep=min(room.keep, calm_room), calm=calm_room)
+        if await self._prune_kept_turns(room.tail, meter):
+            tokens = await self._request_tokens(meter)
         return plan_job(self._path, self._context, meter, self._settings, room, tokens, trigger)
+
+    async def _prune_kept_turns(self, room: float, meter: Meter) -> bool:
+        """Prune outputs of the turns that should stay until these fit `room`; return whether any were pruned.
+
+        An output can be read again, but a turn that is given up is gone from the view.
+        """
+        if not self._settings.prune or not scope_can_be_shortened(self._scope):
+            return False
+        _, visible = effective(self._path)
+        done = placeholders(self._path)
+        turns = finished_turns(visible, self._settings.protected_turns)
+        messages = (self._context.message(node, done.get(node.id, "")) for node in visible[turns.start :])
+        excess = sum(meter.message(message) for message in messages if message is not None) - room
+        pruning = plan_rescue(visible[turns.start : turns.stop], done, excess, self._settings.protected_tools, meter.estimate)
+        return excess > 0 and await self._commit_pruning(pruning, "fit")
 
     async def _compact(self, trigger: Trigger, *, calm: bool = False) -> bool:
         """Write a summary while the turn waits; return whether it was applied.
@@ -337,7 +356,14 @@ class TurnCompaction(Compaction):
         from .summary import Record, Writing, fork_scope  # most turns never need these
 
         fork = fork_scope(self._scope, f"t_{secrets.token_hex(6)}")
-        return Record(Writing(fork, job, self._settings, self._main, focus))
+        writing = Writing(fork, job, self._settings, self._main, focus)
+        newest = finished_turns(job.visible, self._settings.protected_turns)
+        turns = [place for place in newest if job.visible[place].kind == "user"]
+        if lost := sum(place < job.at for place in turns):
+            writing.remarks.append(
+                f"{len(turns) - lost} of the {len(turns)} newest turns stay word for word; more do not fit the window"
+            )
+        return Record(writing)
 
     async def _write_summary(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
         """Write and apply a summary while the turn waits; return its record, and the error if it failed."""

@@ -296,8 +296,8 @@ def find_cut(
 ) -> Cut | None:
     """Return where to cut, or ``None`` if everything stays.
 
-    The cut keeps the last `turns` finished turns, or more if `keep` asks for more and it fits `room`; otherwise as many turns
-    as fit; otherwise it falls inside a turn, whose prompt stays too.
+    The cut keeps the last `turns` finished turns, or more if `keep` asks for more and it fits `room`; otherwise as many of them
+    as fit `calm`, or else one; only if not even one fits `room`, it falls inside a turn, whose prompt stays too.
 
     :param nodes: the visible nodes, oldest first; `sizes` are their tokens.
     :param keep: tokens that should stay (`keep_recent_tokens`).
@@ -315,7 +315,9 @@ def find_cut(
     protected = max(left.start, start) if len(left) else start
     recent = _recent_cut(places, begins, list(accumulate(reversed(sizes)))[::-1], keep, start) if keep else len(nodes)
     fitting = [place for place in (min(protected, recent), protected) if stays[place] <= room]
-    at = fitting[0] if fitting else _smaller_cut(places, begins, stays, min(calm, room) if calm else room, room)
+    at = fitting[0] if fitting else _fewer_turns(nodes, begins, stays, protected, calm or room, room)
+    if at is None:
+        at = _smaller_cut(places, begins, stays, min(calm, room) if calm else room, room)
     return Cut(at, turn_of(nodes, at)) if at > start else None
 
 
@@ -336,8 +338,17 @@ def _recent_cut(places: Sequence[int], begins: Sequence[int], tail: Sequence[flo
     return next((begin for begin in begins if begin >= at), len(tail))
 
 
+def _fewer_turns(
+    nodes: Sequence[Node], begins: Sequence[int], stays: Sequence[float], protected: int, calm: float, room: float
+) -> int | None:
+    """Return the cut that keeps as many of the protected turns as fit `calm`, and at least the newest one if it fits `room`."""
+    newest = finished_turns(nodes, 1)
+    fewer = [place for place in begins if protected < place <= newest.start and stays[place] <= room] if len(newest) else []
+    return next((place for place in fewer if stays[place] <= calm), fewer[-1] if fewer else None)
+
+
 def _smaller_cut(places: Sequence[int], begins: Sequence[int], stays: Sequence[float], calm: float, room: float) -> int:
-    """Return the cut if the protected turns do not fit: before one of them if enough stays then, else inside one."""
+    """Return the cut if not even one finished turn fits: before the prompt that waits if enough stays then, else inside one."""
     at = next((place for place in places if stays[place] <= calm), None)
     if at is None:
         at = next((place for place in places if stays[place] <= room), places[-1])

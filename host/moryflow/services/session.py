@@ -103,6 +103,7 @@ class InfoService:
         def change(journal: Journal) -> None:
             if instead_of is None or journal.title in ("", instead_of):
                 journal.session(title=title[:200])
+                journal.event("session.title", title=title[:200])
 
         self._scope.live.inbox.append(change)
         return DONE

@@ -87,6 +87,27 @@ def test_the_last_session_is_summed_up_on_demand(place) -> None:
     ]
 
 
+@pytest.mark.parametrize("model", ["session", None])
+async def test_a_summary_is_stored_after_a_turn_where_a_model_is_named_for_it(place, model) -> None:
+    """With an event, as a title has one; without a model for it nothing is asked (S4.5, D76)."""
+    answers = [{"purpose": "main", "text": "42."}, {"purpose": "complete", "text": "It is 42."}]
+    script = place[1] / "script.json"
+    script.write_text(json.dumps(answers))
+    settings = {"agents": {"runtime": {"titles": {"summaryModel": model}}}}
+    events = []
+    async with await open_host(place[0], environ={}, config=json.dumps(settings)) as host:
+        host.bus.subscribe(lambda event: events.append((event.type, dict(event.data))))
+        session = await host.new_session(place[1], model=f"script:{script}")
+        assert (await session.prompt("What is the answer?", options=RunOptions())).text == "42."
+        state = await host.store.plugin_state(session.id)
+        agents = [run.agent for run in await host.store.runs(session.id)]
+    assert ("session.title", {"title": "What is the answer?"}) in events
+    summary = [("plugin.titles.summary", {"text": "It is 42."})] if model else []
+    assert [event for event in events if event[0] == "plugin.titles.summary"] == summary
+    stored = {scope: value.get("summary") for (plugin, scope), value in state.items() if plugin == "titles"}
+    assert list(stored.values()) == ["It is 42." if model else None] and agents.count("summary") == len(summary)
+
+
 def test_a_summary_in_chat(place) -> None:
     """``/summary`` shows it and sends nothing to the conversation; before anything was said it says so (S4.3)."""
     script = place[1] / "script.json"

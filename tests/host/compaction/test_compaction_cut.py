@@ -33,6 +33,14 @@ def test_three_turns_stay_where_they_fit():
     assert cut(path, keep=900) == Cut(2, 2)
 
 
+def test_turns_are_given_up_one_by_one_and_the_last_only_if_it_alone_does_not_fit():
+    """Fewer than three stay only where three do not fit, however little room should be used (S0.18, D15)."""
+    path = path_of(*talk(6), user())
+    for room, calm, at in ((700, 100, 6), (600, 600, 8), (600, 100, 10), (300, 100, 10)):
+        assert find_cut(path, [100.0] * len(path), keep=0, room=room, turns=3, calm=calm) == Cut(at, at)
+    assert find_cut(path, [100.0] * 11 + [900.0, 100.0], keep=0, room=300, turns=3, calm=100) == Cut(12, 12)
+
+
 def test_a_turn_that_is_too_large_is_split():
     """The cut falls inside the turn; where the turn begins is known (S1.11)."""
     path = path_of(user(), says(), user(), *[says() for _ in range(10)])

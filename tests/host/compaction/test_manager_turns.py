@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction_paths import compact, compaction, filled, kinds, says, talk, texts, user
+from compaction_paths import calls, compact, compaction, filled, kinds, result, says, talk, texts, user
 from moryflow_sdk import ChatParams
 
 ANSWER = {"text": "the answer"}
@@ -24,6 +24,34 @@ async def test_a_session_that_is_too_long_is_summarised_before_the_turn(bench):
     assert {"prompt 12", "prompt 13"} <= {message.text[:9] for message in view}
     done = bench.compactions("done")[0]
     assert done["tokens_after"] < done["tokens_before"] and done["summary_chars"] > 0
+
+
+async def test_outputs_of_the_newest_turns_are_pruned_before_a_turn_is_given_up(bench):
+    """What was said stays word for word; an output can be read again (S0.18, D15)."""
+    outputs = [
+        item
+        for n in range(3)
+        for item in (user(f"look {n}"), calls(f"c{n}"), result(f"c{n}", "line\n" * 4000), says(f"seen {n}"))
+    ]
+    async with bench.host(compact(), ANSWER) as host:
+        session = await bench.session(host, [*talk(8, 1000), *outputs])
+        await session.prompt("and now?")
+        request = host.scripted.requests[-1]
+    said = [message.text for message in request.messages if message.role in ("user", "assistant")]
+    assert {f"look {n}" for n in range(3)} | {f"seen {n}" for n in range(3)} <= set(said)
+    assert any(message.role == "tool" and message.text.startswith("[pruned") for message in request.messages)
+    assert not any("word for word" in remark for remark in bench.compactions("done")[-1].get("remarks", ()))
+
+
+async def test_it_is_said_how_many_turns_stay_where_three_do_not_fit(bench):
+    """One at least stays; the report of the compaction says it (S0.18, D15)."""
+    async with bench.host(compact(), ANSWER) as host:
+        session = await bench.session(host, talk(8, 6000))
+        await session.prompt("and now?")
+        said = [message.text for message in host.scripted.requests[-1].messages if message.role == "user"]
+    assert sum(text.startswith("prompt") for text in said) >= 1
+    [remark] = [text for item in bench.compactions("done") for text in item.get("remarks", ()) if "word for word" in text]
+    assert remark == "1 of the 3 newest turns stay word for word; more do not fit the window"
 
 
 async def test_a_short_session_is_left_alone(bench):
