@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from ._frozen import Frozen
 from .field_types import Between
+from .models import Effort
 from .verdicts import Rule
 
 EDITORS = ("edit", "multiedit", "write", "apply_patch")
@@ -20,6 +21,7 @@ class ModelSettings(Frozen):
     temperature: Annotated[float, Between(0, 2)] | None = None
     top_p: Annotated[float, Between(0, 1)] | None = None
     max_tokens: Annotated[int, Between(1, 10_000_000)] | None = None
+    reasoning_effort: Effort | None = None
 
 
 class Agent(Frozen):

@@ -122,6 +122,10 @@ class SystemPrompt(Frozen):
         return self.replace(blocks=(*self.blocks, block))
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How long a model should reason before it answers. No service knows all words; what one refuses is left out, and said."""
+
+
 class ChatParams(Frozen):
     """Parameters of a model call; ``None`` means the model's own default.
 
@@ -129,12 +133,14 @@ class ChatParams(Frozen):
     :param temperature: 0 to 2; `top_p` 0 to 1.
     :param max_tokens: the longest answer, in tokens.
     :param response_format: the provider's setting for structured answers, such as ``{"type": "json_object"}``.
+    :param reasoning_effort: the provider sends it in the form that the service knows.
     """
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
     response_format: FrozenMapping | None = None
+    reasoning_effort: Effort | None = None
     extra: FrozenMapping = {}
 
 
@@ -152,6 +158,7 @@ class ModelInfo(Frozen):
     :param input_price: US dollars per million tokens, like the other prices; ``None`` if unknown.
     :param only_tools: for a small model: the only tools that it is offered, with the short system prompt; empty for all tools.
     :param managed: the limits come from the registry only; the setting ``customContext`` is ignored.
+    :param reasoning_effort: for turns that ask for none.
     """
 
     id: str
@@ -168,6 +175,7 @@ class ModelInfo(Frozen):
     images: bool = False
     managed: bool = False
     note: str = ""
+    reasoning_effort: Effort | None = None
 
     def cost(self, usage: Usage) -> float | None:
         """Return the price of `usage` in US dollars, or ``None`` if the prices are unknown."""

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeVar
 
 from moryflow_sdk import ChatParams, SystemBlock, SystemPrompt, ToolCall, ToolResult, Turn, hookimpl
+from moryflow_sdk.models import Effort
 from moryflow_sdk.support.settings import Meta, Settings
 
 ToolName = Annotated[str, Meta("a tool's name, or a glob over names", min_length=1)]
@@ -34,11 +35,13 @@ class Params(Settings):
     :ivar temperature: 0 is the least random.
     :ivar top_p: the share of likely words that the model chooses from.
     :ivar max_tokens: the most tokens of one answer.
+    :ivar reasoning_effort: how long the model reasons before it answers.
     """
 
     temperature: Annotated[float, Meta(ge=0, le=2, strict=True)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1, strict=True)] | None = None
     max_tokens: Annotated[int, Meta(gt=0, le=10_000_000, strict=True)] | None = None
+    reasoning_effort: Effort | None = None
 
 
 class ChatHooks(Settings):

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import (
@@ -27,6 +28,8 @@ from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import Endpoint
+    from moryflow_sdk.chat_completions.profile import Profile
+    from moryflow_sdk.chat_completions.request import Encoder
 
 
 class LitellmService(NamedTuple):
@@ -100,6 +103,8 @@ class LitellmModels(BaseProvider):
     def __init__(self, settings: ModelsSettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environ
+        self._profiles: dict[str, Profile] = {}
+        self._said: set[tuple[str, str]] = set()
 
     def find(self, model: str) -> ModelInfo | None:
         """Return a model with a prefix in :data:`SERVICES`, ``litellm/…``, or a name of a known family that litellm lists."""
@@ -138,6 +143,9 @@ class LitellmModels(BaseProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         from moryflow_sdk.chat_completions import Answer
+        from moryflow_sdk.chat_completions.client import refusal_of
+        from moryflow_sdk.chat_completions.profile import Profile
+        from moryflow_sdk.chat_completions.request import Encoder
         from moryflow_sdk.chat_completions.transport import named_certificates
 
         from .engine import from_exception, start
@@ -149,11 +157,12 @@ class LitellmModels(BaseProvider):
             await asyncio.wait_for(asyncio.shield(loading), SHOW_AFTER)
         if not loading.done():
             yield Status(text="loading litellm")
-        try:
-            litellm = await loading
-            call = await litellm.acompletion(**self._arguments(request, endpoint))
-        except Exception as error:  # any exception of litellm or a service's library means that the call failed
-            raise from_exception(error, endpoint) from error
+        name, profile, encoder = request.model.name, self._profiles.setdefault(request.model.id, Profile()), Encoder(endpoint)
+        call = await self._call(loading, request, encoder, profile)
+        for what in encoder.left_out(request, profile):
+            if (name, what) not in self._said:
+                self._said.add((name, what))
+                yield refusal_of(endpoint, what, name)
         answer = Answer(endpoint)
         try:
             async with contextlib.aclosing(_chunks(call)) as chunks:
@@ -169,14 +178,33 @@ class LitellmModels(BaseProvider):
         for event in answer.finish():
             yield event
 
-    def _arguments(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-        from moryflow_sdk.chat_completions.request import Encoder
+    async def _call(
+        self, loading: asyncio.Future[Any], request: ModelRequest, encoder: Encoder, profile: Profile
+    ) -> AsyncIterator[Any]:
+        """Begin an answer; ask again without a parameter, a field or a tool that the service names in its refusal."""
+        from moryflow_sdk.chat_completions.client import ADAPTATIONS
 
-        from .engine import arguments
+        from .engine import from_exception
+
+        for attempt in count(1):
+            try:
+                litellm = await loading
+                return await litellm.acompletion(**self._arguments(request, encoder, profile))
+            except Exception as error:  # any exception of litellm or a service's library means that the call failed
+                failure = from_exception(error, encoder.endpoint)
+                if attempt > ADAPTATIONS or not encoder.learn(failure, request, request.model.name, profile):
+                    raise failure from error
+        raise AssertionError("unreachable")
+
+    def _arguments(self, request: ModelRequest, encoder: Encoder, profile: Profile) -> dict[str, Any]:
+        from .engine import arguments, lacks_thinking
 
         prefix, _, name = request.model.id.partition("/")
         model = name if prefix == ANY else f"{prefix}/{name}"
-        found = arguments(json.loads(Encoder(endpoint).body(request, model)), endpoint.timeout)
+        endpoint = encoder.endpoint
+        found = arguments(json.loads(encoder.body(request, model, profile)), endpoint.timeout)
+        if "claude" in model and lacks_thinking(found["messages"]):  # Anthropic refuses to think within a turn of another model
+            found.pop("reasoning_effort", None)
         own = self._provider_settings(prefix)
         if own.base_url:
             found["api_base"] = own.base_url
@@ -232,6 +260,7 @@ class LitellmModels(BaseProvider):
         return Endpoint(
             own.base_url,
             prefix,
+            service=model.id if prefix == ANY else "",
             key=key.strip(),
             key_source=f"the environment variable {name}" if name else f"the credentials of {prefix}",
             url_source=f"models.providers.{prefix}.baseUrl",

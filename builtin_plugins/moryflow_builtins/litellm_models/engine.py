@@ -170,6 +170,14 @@ def arguments(body: dict[str, Any], timeout: float) -> dict[str, Any]:
     }
 
 
+def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
+    """Whether the request goes on after calls of an answer that has none of Anthropic's signed thinking blocks."""
+    if not messages or messages[-1].get("role") != "tool":
+        return False
+    asked = next((message for message in reversed(messages) if message.get("tool_calls")), {})
+    return not asked.get("thinking_blocks")
+
+
 _FILE = "model_prices_and_context_window_backup.json"
 
 

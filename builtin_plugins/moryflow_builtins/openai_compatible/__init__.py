@@ -19,6 +19,7 @@ from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
+    from moryflow_sdk.chat_completions.effort import EffortStyle
 
 
 AUTO = "auto"
@@ -154,6 +155,7 @@ class OpenAICompatible(BaseProvider):
             wants_reasoning=service.wants_reasoning and own.send_reasoning is not False,
             wants_signature=_GEMINI in base_url,
             system_messages=own.system_messages or (service.system_messages if base_url == service.base_url else "one"),
+            effort=service.effort,
             timeout=self._settings.timeout,
         )
 
@@ -271,6 +273,7 @@ class KnownService(NamedTuple):
     :param local: whether the service runs on the user's machine and needs no key.
     :param system_messages: ``several`` if its models are known to accept several system messages.
     :param wants_reasoning: whether its models refuse answers with calls, in the history, that have no ``reasoning_content``.
+    :param effort: how it wants to be told how long to reason.
     """
 
     prefix: str
@@ -283,6 +286,7 @@ class KnownService(NamedTuple):
     local: bool = False
     system_messages: Literal["one", "several"] = "one"
     wants_reasoning: bool = False
+    effort: EffortStyle = "reasoning_effort"
 
     def key(self, environ: Mapping[str, str]) -> str:
         """Return the key, without blanks and line ends from pasting."""
@@ -315,27 +319,47 @@ SERVICES: dict[str, KnownService] = {
             output_field="max_completion_tokens",
             system_messages="several",
         ),
-        KnownService("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto"),
         KnownService(
-            "deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash", wants_reasoning=True
+            "openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto", effort="reasoning"
+        ),
+        KnownService(
+            "deepseek",
+            "https://api.deepseek.com/v1",
+            ("DEEPSEEK_API_KEY",),
+            (),
+            "deepseek-flash",
+            wants_reasoning=True,
+            effort="thinking",
         ),
         KnownService("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest", short_ids=True),
         KnownService("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
         KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7"),
         KnownService("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
-        KnownService("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), (), "kimi-k3", wants_reasoning=True),
-        KnownService("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3"),
+        KnownService(
+            "moonshot",
+            "https://api.moonshot.ai/v1",
+            ("MOONSHOT_API_KEY",),
+            (),
+            "kimi-k3",
+            wants_reasoning=True,
+            effort="off_or_effort",
+        ),
+        KnownService("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3", effort="thinking"),
         KnownService("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
         KnownService("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
         KnownService("nvidia", "https://integrate.api.nvidia.com/v1", ("NVIDIA_API_KEY",)),
         KnownService("huggingface", "https://router.huggingface.co/v1", ("HF_TOKEN", "HUGGINGFACE_API_KEY")),
-        KnownService("qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
+        KnownService(
+            "qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",), effort="enable_thinking"
+        ),
         KnownService(
             "ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_BASE_URL", "OLLAMA_HOST"), local=True
         ),
         KnownService("lmstudio", "http://127.0.0.1:1234/v1", ("LMSTUDIO_API_KEY",), ("LMSTUDIO_BASE_URL",), local=True),
-        KnownService("vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), local=True),
-        KnownService("llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True),
+        KnownService("vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), local=True, effort="template"),
+        KnownService(
+            "llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True, effort="template"
+        ),
     )
 }
 """If several services have a key, the first one in this order is the default."""

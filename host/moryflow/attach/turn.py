@@ -38,6 +38,7 @@ class TurnOrder(NamedTuple):
     on_ask: str = "deny"
     max_steps: int | None = None
     max_cost: float | None = None
+    effort: str | None = None
     schema: Mapping[str, Any] | None = None
     wait: float | None = None
     background: str = "wait"
@@ -171,7 +172,7 @@ class AttachedTurn:
         """Send the prompt or the request to continue; return the turn's id."""
         wanted = self._wanted
         body: dict[str, Any] = {"on_ask": wanted.on_ask, "environment": environment(os.environ)}
-        body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema}
+        body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema, "effort": wanted.effort}
         body["background"] = wanted.background
         if wanted.text is not None:
             body |= {"text": wanted.text, "files": wanted.files, "images": wanted.images, "typed": wanted.typed}

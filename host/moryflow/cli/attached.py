@@ -70,7 +70,7 @@ def turn_order(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
     return TurnOrder(
         folder=os.path.realpath(flags.vault or "."), resume=chosen.resume, agent=chosen.agent, model=model, mode=chosen.mode,
-        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait,
+        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait, effort=chosen.effort,
     )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class RunFlags(NamedTuple):
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
+    effort: str | None = None
     wait: float | None = None
     typed: int | None = None
     schema: str | None = None
@@ -117,6 +118,7 @@ class Words(click.Choice[str]):
         return super().convert(self._others.get(value, value), param, ctx)
 
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 MODE = Words("agent", "full_access", ask="agent")
 ON_ASK = Words("prompt", "deny", "fail", reject="deny", stop="fail")
 """The words for answers to a question, ``reject`` and ``stop``, are accepted too, so that a script need not tell them apart."""
@@ -294,6 +296,7 @@ class TurnWords(TypedDict):
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
+    effort: str | None
 
 
 _TURN = (
@@ -324,6 +327,7 @@ _TURN = (
         metavar="USD",
         help="The most that a turn may cost.",
     ),
+    click.option("--effort", type=click.Choice(EFFORTS), help="How long the model reasons, from now on."),
 )
 
 
@@ -345,7 +349,7 @@ def with_flags_behind_verb(args: list[str]) -> list[str]:
 
     These flags belong to commands, not to the program, so ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
     """
-    valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output", "--format"}
+    valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--effort", "--output", "--format"}
     alone = {"-c", "--continue", "-r", "--resume", "--wait", "--attach"}
     moved: list[str] = []
     kept: list[str] = []

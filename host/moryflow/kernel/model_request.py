@@ -17,11 +17,12 @@ from moryflow_sdk import (
     ToolSchema,
     thaw,
 )
+from moryflow_sdk.models import Effort
 
 from moryflow.store.messages import ContextBuilder, begin_with_prompt
 
 from .tool_call import offered_tools
-from .turn_context import TurnContext
+from .turn_context import HOST_STATE, TurnContext
 
 
 class RequestBuilder:
@@ -129,7 +130,14 @@ def first_params(scope: TurnContext) -> ChatParams:
         temperature=_first_given(settings.temperature, chosen.get("temperature")),
         top_p=_first_given(settings.top_p, chosen.get("topP")),
         max_tokens=_first_given(settings.max_tokens, chosen.get("maxTokens")),
+        reasoning_effort=_effort(scope),
     )
+
+
+def _effort(scope: TurnContext) -> Effort | None:
+    """Return how long the model should reason: what the person chose for the session, else the agent's, else the model's."""
+    chosen = scope.live.state.get(HOST_STATE, {}).get("effort")
+    return chosen or scope.agent.settings.reasoning_effort or (scope.model.reasoning_effort if scope.model else None)
 
 
 def first_prompt(scope: TurnContext) -> SystemPrompt:

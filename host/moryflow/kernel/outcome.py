@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, Literal, NamedTuple, get_args
 
 from moryflow_sdk import ConfigError, MoryflowError, Rule, Usage
+from moryflow_sdk.models import Effort
 
 OnAsk = Literal["prompt", "deny", "fail"]
 EndReason = Literal[
@@ -31,6 +32,7 @@ class RunOptions(NamedTuple):
     :param on_ask: what a question to a person does: ``prompt`` waits for the answer, ``deny`` tells the model no, ``fail``
         ends the turn.
     :param max_cost: US dollars.
+    :param effort: how long the model reasons, for this turn and the later ones of the session; ``default`` ends that.
     :param key: a client's own name for the prompt; the ``turn.start`` event carries it.
     """
 
@@ -38,6 +40,7 @@ class RunOptions(NamedTuple):
     max_steps: int | None = None
     max_cost: float | None = None
     key: str = ""
+    effort: Effort | Literal["default"] | None = None
 
     def check(self) -> None:
         """Refuse wrong values: a wrong limit must not count as no limit.
@@ -51,6 +54,8 @@ class RunOptions(NamedTuple):
             problem = f"max_steps is a whole number from 1, not {steps!r}"
         elif cost is not None and not (type(cost) in (int, float) and 0 < cost < inf):
             problem = f"max_cost is a number above 0, not {cost!r}"
+        elif self.effort not in (None, "default", *get_args(Effort)):
+            problem = f"effort is {', '.join(get_args(Effort))} or default, not {self.effort!r}"
         else:
             return
         raise ConfigError(problem, next_step="correct it, or leave it out")

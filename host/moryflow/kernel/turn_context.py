@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
     from .outcome import EndReason, OnAsk
 
+HOST_STATE = "moryflow"
+"""The name under which the host keeps its own state of a session, beside those of the plugins."""
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
 _NOTHING_STORED = ("no_space", "locked", "readonly")
 """Error codes after which nothing of a commit is on the disk, and a later commit may succeed."""

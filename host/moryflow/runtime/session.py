@@ -21,7 +21,7 @@ from moryflow_sdk.support.texts import nearest
 from moryflow.kernel.outcome import Budget, EndReason, RunOptions
 from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import TurnLoop
-from moryflow.kernel.turn_context import Journal, ParentTurn, SessionHandle, TurnContext
+from moryflow.kernel.turn_context import HOST_STATE, Journal, ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 from moryflow.store.messages import ContextBuilder, with_files
 
@@ -362,6 +362,8 @@ class Session:
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
             provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
+            if options.effort is not None:
+                scope.state_of(HOST_STATE, lasting=True)["effort"] = None if options.effort == "default" else options.effort
             turn = TurnLoop(scope, provider, self.context, options)
             self._host.check_strict(scope)
             return await self._run(scope, turn, turn.work(prompt, left, called))

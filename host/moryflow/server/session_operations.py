@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from moryflow_sdk import thaw
+from moryflow_sdk.models import Effort
 from moryflow_sdk.support.secrets import hidden
 from starlette.responses import StreamingResponse
 
@@ -323,6 +324,9 @@ Background = Annotated[
     Literal["wait", "leave"],
     "wait for sub-agents in the background and let the agent go on with what they give; or leave them at work",
 ]
+EffortWord = Annotated[
+    Effort | Literal["default"] | None, "how long the model reasons, from this turn on; default ends what was chosen"
+]
 Environment = Annotated[dict[str, str] | None, "variables for the turn's tools, in place of the server's; never stored"]
 
 
@@ -339,6 +343,7 @@ async def prompt(
     on_ask: OnAsk = "prompt",
     max_steps: int | None = None,
     max_cost: Annotated[float | None, "US dollars"] = None,
+    effort: EffortWord = None,
     schema: Annotated[dict[str, Any] | None, "a JSON Schema that the answer has to fit"] = None,
     environment: Environment = None,
     background: Background = "wait",
@@ -352,7 +357,7 @@ async def prompt(
     asked = text + (wanted.instructions if wanted else "")
     given = {"text": asked, "files": files, "images": images, "typed": len(text) if wanted and typed is None else typed}
     key = at.request.headers.get("idempotency-key", "")[:200]
-    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key)
+    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key, effort=effort)
     request = PromptRequest(given, options, queue, wanted, background == "leave", agent, model)
     turn = await at.service.begin(begun, request, environment)
     return {"session": begun.id, "turn": turn}
@@ -365,6 +370,7 @@ async def resume(
     on_ask: OnAsk = "prompt",
     max_steps: int | None = None,
     max_cost: Annotated[float | None, "US dollars"] = None,
+    effort: EffortWord = None,
     schema: Annotated[dict[str, Any] | None, "a JSON Schema that the answer has to fit"] = None,
     environment: Environment = None,
     background: Background = "wait",
@@ -372,7 +378,7 @@ async def resume(
     """Continue a turn that was interrupted or waits for an answer."""
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
-    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost)
+    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, effort=effort)
     request = PromptRequest(None, options, schema=wanted, leave=background == "leave")
     turn = await at.service.begin(begun, request, environment)
     return {"session": begun.id, "turn": turn}

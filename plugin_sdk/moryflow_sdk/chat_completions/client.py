@@ -134,29 +134,21 @@ class ChatClient:
     async def _ask(self, client: HttpClient, request: ModelRequest, name: str) -> HttpResponse:
         """Send a request; send it again without a parameter, a field or a tool that the server names in its refusal."""
         profile = self._profiles.setdefault(name, Profile())
-        fields = {
-            key for message in request.messages for key in (*message.extra, *(k for c in message.tool_calls for k in c.extra))
-        }
-        tools = [tool.name for tool in request.tools]
         for attempt in count(1):
-            sent = self._encoder.head(request, name, profile)
             response = await self._send(client, "POST", "/chat/completions", self._encoder.body(request, name, profile))
             if 200 <= response.status < 300:
                 return response
             error = await self._failure(response)
-            if attempt > ADAPTATIONS or not profile.learn(error, sent, fields - profile.fields_without, tools):
+            if attempt > ADAPTATIONS or not self._encoder.learn(error, request, name, profile):
                 raise error
         raise AssertionError("unreachable")
 
     def _refused(self, request: ModelRequest, name: str) -> Iterator[Status]:
         """Say once what the server did not take of what somebody asked for."""
-        profile = self._profiles[name]
-        asked = [key for key in self._encoder.parameters(request, profile) if key in profile.without]
-        tools = [f"the tool {tool.name}" for tool in request.tools if tool.name in profile.withheld]
-        for what in (*asked, *tools):
+        for what in self._encoder.left_out(request, self._profiles[name]):
             if (name, what) not in self._said:
                 self._said.add((name, what))
-                yield Status(text=f"{self.endpoint.label} refuses {what} for {name}; the request goes without it", lasting=True)
+                yield refusal_of(self.endpoint, what, name)
 
     async def _send(self, client: HttpClient, method: str, path: str, body: bytes | None = None) -> HttpResponse:
         try:
@@ -218,6 +210,11 @@ class ChatClient:
                     rest += len(piece)
                     if rest > ERROR_BODY:
                         return
+
+
+def refusal_of(endpoint: Endpoint, what: str, name: str) -> Status:
+    """Return the event that says that a model takes a parameter or a tool not."""
+    return Status(text=f"{endpoint.label} refuses {what} for {name}; the request goes without it", lasting=True)
 
 
 async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

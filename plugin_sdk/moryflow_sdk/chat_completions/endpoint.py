@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from .effort import EffortStyle
+
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -28,6 +30,8 @@ class Endpoint:
         another service, which gets a blank one.
     :param wants_signature: whether each answer with calls needs a ``thought_signature`` (Gemini).
     :param system_messages: whether the server accepts ``several``; with ``one``, a summary is sent as a user message.
+    :param effort: how it wants to be told how long to reason.
+    :param service: what tells it from others with the same label, if it has no address.
     :param timeout: seconds without a byte until the call counts as stalled.
     """
 
@@ -43,6 +47,8 @@ class Endpoint:
     wants_reasoning: bool = False
     wants_signature: bool = False
     system_messages: Literal["one", "several"] = "one"
+    effort: EffortStyle = "reasoning_effort"
+    service: str = ""
     timeout: float = 300.0
 
     @cached_property
@@ -55,7 +61,11 @@ class Endpoint:
         """The name under which answers of this server are stored: a digest of its address, which may be private."""
         import hashlib
 
-        place = self.public_url.rstrip("/").removesuffix("/chat/completions").lower() if self.base_url else self.label
+        place = (
+            self.public_url.rstrip("/").removesuffix("/chat/completions").lower()
+            if self.base_url
+            else self.service or self.label
+        )
         return hashlib.sha256(place.encode()).hexdigest()[:16]
 
     @cached_property

@@ -14,9 +14,11 @@ from itertools import takewhile
 from json.encoder import encode_basestring
 from typing import Any, cast
 
+from moryflow_sdk.errors import ModelError
 from moryflow_sdk.field_types import thaw
 from moryflow_sdk.models import SUMMARY_MARK, Message, ModelRequest, ToolRequest, ToolSchema
 
+from .effort import effort_fields
 from .endpoint import Endpoint
 from .kept_fields import OF_CALL, OF_FUNCTION, OF_MESSAGE, THOUGHTS, has_text
 from .profile import Profile
@@ -70,7 +72,7 @@ class Encoder:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._system = lru_cache(maxsize=2)(partial(_encode_text, "system"))
         self._tools: tuple[ToolSchema, ...] = ()
         self._tools_bytes, self._tools_of_gemini = b"", False
@@ -104,11 +106,24 @@ class Encoder:
         named = {
             "temperature": params.temperature,
             "top_p": params.top_p,
-            profile.output_field or self._endpoint.output_field: params.max_tokens,
+            profile.output_field or self.endpoint.output_field: params.max_tokens,
             "response_format": None if params.response_format is None else thaw(params.response_format),
         }
+        named |= effort_fields(self.endpoint.effort, params.reasoning_effort)
         extra = {key: value for key, value in thaw(params.extra).items() if key not in _OURS}
         return {**{key: value for key, value in named.items() if value is not None}, **extra}
+
+    def learn(self, error: ModelError, request: ModelRequest, name: str, profile: Profile) -> bool:
+        """Take from a refusal of `request` what to change; return whether it is worth sending again."""
+        fields = {key for message in request.messages for call in message.tool_calls for key in call.extra}
+        fields |= {key for message in request.messages for key in message.extra}
+        sent, tools = self.head(request, name, profile), [tool.name for tool in request.tools]
+        return profile.learn(error, sent, fields - profile.fields_without, tools)
+
+    def left_out(self, request: ModelRequest, profile: Profile) -> list[str]:
+        """Return what of `request` the server does not take, in words."""
+        asked = [key for key in self.parameters(request, profile) if key in profile.without]
+        return asked + [f"the tool {tool.name}" for tool in request.tools if tool.name in profile.withheld]
 
     def _messages(self, request: ModelRequest, profile: Profile) -> list[bytes]:
         """Return the encoded messages.
@@ -121,7 +136,7 @@ class Encoder:
         messages, images = request.messages, request.model.images
         leading = list(takewhile(lambda message: message.role == "system", messages))
         texts, summary = [message.text for message in leading], list[Message]()
-        if self._endpoint.system_messages == "one":
+        if self.endpoint.system_messages == "one":
             texts = ["\n\n".join(message.text for message in leading if not _is_summary(message))]
             summary = [message for message in leading if _is_summary(message)]
         head = [self._system(text) for text in texts if text]
@@ -139,7 +154,7 @@ class Encoder:
         return self._settled_bytes + self._encoded(messages[last:], wire)
 
     def _encoded(self, messages: Sequence[Message], wire: Wire) -> list[bytes]:
-        if self._endpoint.system_messages == "one":
+        if self.endpoint.system_messages == "one":
             messages = list(_alternating(messages))
         if wire.images and any(message.images for message in messages):
             return list(_with_images(messages, wire))
@@ -148,7 +163,7 @@ class Encoder:
 
     def wire(self, images: bool, profile: Profile) -> Wire:
         """Return how messages are encoded for the server."""
-        endpoint = self._endpoint
+        endpoint = self.endpoint
         return Wire(
             images=images,
             short=endpoint.short_ids,

@@ -245,6 +245,7 @@ class Operations:
         on_ask: str = "prompt",
         max_steps: int | None = None,
         max_cost: float | None = None,
+        effort: str | None = None,
         schema: Mapping[str, Any] | None = None,
         environment: Mapping[str, Any] | None = None,
         background: str = "wait",
@@ -252,7 +253,7 @@ class Operations:
         key: str = "",
     ) -> Any:
         """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn."""
-        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "background": background, "typed": typed}
+        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "effort": effort, "schema": schema, "environment": environment, "background": background, "typed": typed}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
 
     async def resume(
@@ -262,12 +263,13 @@ class Operations:
         on_ask: str = "prompt",
         max_steps: int | None = None,
         max_cost: float | None = None,
+        effort: str | None = None,
         schema: Mapping[str, Any] | None = None,
         environment: Mapping[str, Any] | None = None,
         background: str = "wait",
     ) -> Any:
         """Continue a turn that was interrupted or waits for an answer."""
-        given: dict[str, Any] = {"on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "background": background}
+        given: dict[str, Any] = {"on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "effort": effort, "schema": schema, "environment": environment, "background": background}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
 
     async def turn_result(self, id: str, turn: str) -> Any:

@@ -28,7 +28,7 @@ _ENDINGS = (".agent", ".chatmode")
 """What stands before ``.md`` in the names of Copilot's files."""
 _KNOWN = (
     "id", "name", "description", "modelSettings", "mode", "model", "tools", "permission", "hidden", "maxSteps",
-    "maxTurns", "temperature", "top_p",
+    "maxTurns", "temperature", "top_p", "reasoningEffort", "effort",
 )  # fmt: skip
 _ELSEWHERE = frozenset((
     *DENIED, *PERMISSION, "disable", "disabled", "enabled", "disable-model-invocation", "user-invocable", "infer", "agents",
@@ -44,11 +44,14 @@ _ASKS = ("permission", "maxSteps")
 """The fields that restrict an agent, besides its tools: while one is not understood, every call is asked about."""
 _FREE_MODES = ("default", "acceptEdits", "bypassPermissions", "auto")
 """Values of Claude Code's ``permissionMode`` that restrict nothing; what they would allow is not allowed."""
-_PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
+_PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens", "reasoningEffort": "reasoning_effort"}
+_ALSO = {"temperature": "temperature", "top_p": "topP", "effort": "reasoningEffort", "reasoningEffort": "reasoningEffort"}
+"""Fields of other systems for parameters, and the parameter."""
 _TAKES = {
     "temperature": "it takes a number from 0 to 2",
     "topP": "it takes a number from 0 to 1",
     "maxTokens": "it takes a whole number from 1 to 10,000,000",
+    "reasoningEffort": "it takes none, minimal, low, medium, high, xhigh or max",
 }
 MOST_STEPS = 1_000_000
 
@@ -226,16 +229,17 @@ def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSetti
         warnings.append((("modelSettings",), "modelSettings must be an object; it is ignored"))
         value = None
     own = cast("dict[str, Any]", value or {})
-    elsewhere = {name: metadata[key] for key, name in (("temperature", "temperature"), ("top_p", "topP")) if key in metadata}
+    elsewhere = {name: metadata[key] for key, name in _ALSO.items() if key in metadata}
     kept: dict[str, Any] = {}
     for key, item in {**elsewhere, **own}.items():
         try:
-            if key not in _PARAMETERS or isinstance(item, bool | str):
+            if key not in _PARAMETERS or isinstance(item, bool) or isinstance(item, str) is not (key == "reasoningEffort"):
                 raise ValueError(key)
             ModelSettings.model_validate({_PARAMETERS[key]: item})
         except (ValidationError, ValueError):
-            place = ("modelSettings", str(key)) if key in own else ("top_p" if key == "topP" else key,)
-            takes = _TAKES.get(key, "it has temperature, topP and maxTokens")
+            there = next((name for name, same in _ALSO.items() if same == key and name in metadata), key)
+            place = ("modelSettings", str(key)) if key in own else (there,)
+            takes = _TAKES.get(key, "it has temperature, topP, maxTokens and reasoningEffort")
             warnings.append((place, f"{'.'.join(place):.60}: {item!a:.60} cannot be used and is dropped; {takes}"))
         else:
             kept[_PARAMETERS[key]] = item

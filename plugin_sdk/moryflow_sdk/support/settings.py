@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from moryflow_sdk._frozen import REQUIRED, Frozen, ValidationError
 from moryflow_sdk.field_types import Check, Narrowing, WrongType, freeze, short_text, thaw
-from moryflow_sdk.models import ModelInfo
+from moryflow_sdk.models import Effort, ModelInfo
 
 from .texts import nearest
 
@@ -327,6 +327,7 @@ class ModelLimits(Settings):
     :param tools: whether it can call tools.
     :param images: whether it can see images.
     :param note: shown by ``moryflow model list``.
+    :param reasoning_effort: how long it reasons, if neither the session nor the agent says so.
     """
 
     custom_context: Tokens | None = None
@@ -338,6 +339,7 @@ class ModelLimits(Settings):
     tools: bool | None = None
     images: bool | None = None
     note: str | None = None
+    reasoning_effort: Effort | None = None
 
 
 def _address(value: str) -> str:
@@ -404,6 +406,7 @@ def with_limits(info: ModelInfo, settings: ProviderSettings) -> ModelInfo:
         "tools": own.tools,
         "images": own.images,
         "note": own.note,
+        "reasoning_effort": own.reasoning_effort,
         "managed": settings.managed or None,
     }
     return info.replace(**{name: value for name, value in changes.items() if value is not None})

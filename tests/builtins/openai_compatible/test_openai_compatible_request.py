@@ -7,7 +7,8 @@ from copy import copy
 from typing import Any
 
 import pytest
-from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
+from moryflow_builtins.openai_compatible import SERVICES
+from moryflow_sdk import ChatParams, Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.profile import Profile
 from moryflow_sdk.chat_completions.request import Encoder, wire_id
@@ -16,10 +17,16 @@ from moryflow_sdk.models import SUMMARY_MARK
 PNG = Image(media_type="image/png", data="QUJD")
 
 
-def sent(*messages: Message, images: bool = False, tools: tuple[ToolSchema, ...] = (), **endpoint: Any) -> dict[str, Any]:
+def sent(
+    *messages: Message,
+    images: bool = False,
+    tools: tuple[ToolSchema, ...] = (),
+    params: ChatParams = ChatParams(),  # noqa: B008  it is frozen
+    **endpoint: Any,
+) -> dict[str, Any]:
     """The parsed body of a request."""
     model = ModelInfo(id="openai/m", name="m", provider="p", images=images)
-    request = ModelRequest(model=model, messages=messages, tools=tools)
+    request = ModelRequest(model=model, messages=messages, tools=tools, params=params)
     return json.loads(Encoder(Endpoint("http://x/v1", "openai", **endpoint)).body(request, "m"))
 
 
@@ -214,3 +221,27 @@ def test_a_conversation_that_grows_or_changes_is_sent_as_if_it_were_sent_first(s
         model = ModelInfo(id="openai/m", name="m", provider="p", images=images)
         request = ModelRequest(model=model, messages=tuple(messages))
         assert encoder.body(request, "m") == Encoder(endpoint).body(request, "m")
+
+
+@pytest.mark.parametrize(
+    ("service", "high", "none"),
+    [
+        ("openai", {"reasoning_effort": "high"}, {"reasoning_effort": "none"}),
+        ("openrouter", {"reasoning": {"effort": "high"}}, {"reasoning": {"effort": "none"}}),
+        ("deepseek", {"thinking": {"type": "enabled"}, "reasoning_effort": "high"}, {"thinking": {"type": "disabled"}}),
+        ("moonshot", {"reasoning_effort": "high"}, {"thinking": {"type": "disabled"}}),
+        ("qwen", {"enable_thinking": True, "thinking_budget": 16_384}, {"enable_thinking": False}),
+        (
+            "vllm",
+            {"chat_template_kwargs": {"enable_thinking": True, "reasoning_effort": "high"}},
+            {"chat_template_kwargs": {"enable_thinking": False}},
+        ),
+    ],
+)
+def test_an_effort_is_asked_for_as_the_service_knows_it(service: str, high: Any, none: Any) -> None:
+    """One word of ours, many of theirs; nothing is sent if nobody asked (S4.6)."""
+    message = Message(role="user", text="hi")
+    usual = sent(message).keys()
+    for effort, wanted in (("high", high), ("none", none)):
+        body = sent(message, params=ChatParams(reasoning_effort=effort), effort=SERVICES[service].effort)
+        assert {key: value for key, value in body.items() if key not in usual} == wanted

@@ -57,6 +57,12 @@ class Choice(TypedDict, total=False):
     model: str | None
 
 
+class Wishes(Choice, total=False):
+    """What a person chooses for the turns of this conversation."""
+
+    effort: str | None
+
+
 class SessionChange(Choice, total=False):
     """What a person changes in the open session."""
 
@@ -237,7 +243,7 @@ class ConversationPort(Protocol):
         """The flags that the next session is opened with."""
         ...
 
-    def choose(self, **changes: Unpack[Choice]) -> None: ...
+    def choose(self, **changes: Unpack[Wishes]) -> None: ...
     async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str | None:
         """Return the key of the item that a person picks, an empty text if they leave, ``None`` if nobody can pick."""
         ...

@@ -29,7 +29,7 @@ from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.plugins.consent import consent_command
 
-from . import ChatHost, Choice, LineSource, TurnPrompt, mentioned
+from . import ChatHost, LineSource, TurnPrompt, Wishes, mentioned
 from .slash import BUILDER, PLANNER, Quit, Slash, exchanges, in_chat
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class Conversation:
         if self._interactive and not self.flags.quiet:
             self._view.recall(exchanges(await self.host.path(self.host.row.id)))
 
-    def choose(self, **changes: Unpack[Choice]) -> None:
+    def choose(self, **changes: Unpack[Wishes]) -> None:
         self.chosen = self.chosen._replace(**changes)
 
 

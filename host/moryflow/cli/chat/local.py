@@ -109,7 +109,8 @@ class LocalChatHost:
 
     async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
         on_ask: Any = prompt.on_ask
-        options = RunOptions(on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+        effort: Any = chosen.effort
+        options = RunOptions(on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, effort=effort)
         session = self._session
         if prompt.text is None:
             result = await session.resume(options)

@@ -12,6 +12,7 @@ from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.approvals import OFFERED, answer_of
 from moryflow.cli.commands.session_history import REMOVE, compaction_text, lines_of, switch_text
+from moryflow.cli.options import EFFORTS
 from moryflow.cli.terminal import columns, first_line, say, terminal_width
 
 from .picker import PickItem
@@ -60,6 +61,7 @@ class Slash:
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
             "model": ("pick the model that goes on, or name it: /model NAME", self._model),
+            "effort": ("show how long the model reasons, or change it: /effort none|low|medium|high|default", self._effort),
             "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", agents.agent),
             "children": ("list the sub-agents of this session, or look in on one: /children ID", agents.children),
             "parent": ("go back to the session that started this one", agents.parent),
@@ -128,6 +130,14 @@ class Slash:
             await talk.host.change(model=name)
             talk.choose(model=name)
         say(f"model: {await talk.host.model()}")
+
+    async def _effort(self, word: str) -> None:
+        talk = self._talk
+        if word and word not in EFFORTS:
+            raise ConfigError(f"unknown effort {word!r}", next_step=f"use {', '.join(EFFORTS)}")
+        if word:
+            talk.choose(effort=word)
+        say(f"effort: {talk.chosen.effort or 'not changed in this conversation'}")
 
     async def _picked_model(self) -> str:
         """Return the model that a person picks; empty if nobody can or wants to."""

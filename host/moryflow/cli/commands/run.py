@@ -117,7 +117,8 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
 
     session = await open_session(host, flags, chosen)
     say_about_agent(host, session.agent.source, quiet=flags.quiet)
-    options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+    effort: Any = chosen.effort
+    options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost, effort=effort)
     first: Mapping[str, Any] = {}
     if chosen.output == "stream-json":
         from moryflow.runtime.documents import init_json
