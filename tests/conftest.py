@@ -101,12 +101,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs google-re2, which is an extra, where it is not installed."""
-    if item.get_closest_marker("re2"):
-        pytest.importorskip("re2")
-
-
 @pytest.fixture
 def expect_linear_growth() -> Callable[[Callable[[int], Callable[[], object]], int], None]:
     """Hold work to its size: ``expect_linear_growth(make, size)``, where ``make(size)`` prepares it and returns what does it.

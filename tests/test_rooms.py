@@ -60,7 +60,7 @@ ROOM_OF: dict[str, tuple[str, ...]] = {
 
 SLOW = (
     *ROOM_OF, "httpx", "h11", "rich", "prompt_toolkit", "tree_sitter", "tree_sitter_bash", "importlib_metadata", "json5",
-    "frontmatter", "yaml", "wcmatch", "pathspec", "re2", "pytest",
+    "frontmatter", "yaml", "wcmatch", "pathspec", "pytest",
 )  # fmt: skip
 """Libraries that importing the host and the built-in plugins must not load; functions import them when they are needed."""
 

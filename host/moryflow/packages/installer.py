@@ -303,7 +303,7 @@ def host_pins() -> dict[str, str]:
     """
     known = installed_packages()
     pins: dict[str, str] = {}
-    waiting: list[tuple[str, frozenset[str]]] = [(HOST, frozenset({"re2", "search", "sandbox", "web"}))]
+    waiting: list[tuple[str, frozenset[str]]] = [(HOST, frozenset({"search", "sandbox", "web"}))]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, extras = item = waiting.pop()

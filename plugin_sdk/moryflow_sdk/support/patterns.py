@@ -1,7 +1,7 @@
 """The patterns of rules.
 
 * ``*`` alone matches every target of its domain.
-* ``regex:…``, for google-re2, must match a whole target to allow it; to ask or deny, a match anywhere in it is enough.
+* ``regex:…``, in the syntax of Rust, must match a whole target to allow it; to ask or deny, a match anywhere in it is enough.
 * Anything else is a glob over the whole target. In ``shell:``, ``query:``, ``mcp:``, ``task:`` and ``tool:`` targets
   ``*`` matches any text; in ``vault:``, ``fs:`` and ``url:`` targets it stops at ``/`` and ``**`` does not.
 
@@ -14,14 +14,12 @@ The prefix of a target may be left out if it is clear: ``git status*`` is ``shel
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from moryflow_sdk.support.texts import composed
 from moryflow_sdk.verdicts import Rule
@@ -121,8 +119,6 @@ def _members(members: str) -> str:
 
 
 MAX_PATTERN = 4096
-NEEDS_RE2 = "regex: needs google-re2, which matches in linear time: python3 -m pip install 'moryflow[re2]', or write a glob"
-"""The message for a regular expression if google-re2 is not installed."""
 TOOL = "tool:"
 
 PREFIXES: dict[str, tuple[str, ...]] = {
@@ -339,22 +335,22 @@ def _linear(pattern: str, *, whole: bool) -> Matcher:
     """Return a matcher for a regular expression that runs in linear time; a backtracking engine could be busy for hours.
 
     :param whole: whether the text must match from beginning to end.
-    :raises ValueError: google-re2 is not installed, or does not support the expression.
+    :raises ValueError: the expression does not compile; it has a look-around or a back-reference, for example.
     """
+    from pydantic_core import SchemaError, SchemaValidator
+
+    def compiled(expression: str) -> SchemaValidator:
+        return SchemaValidator({"type": "str", "pattern": expression, "regex_engine": "rust-regex"})
+
     try:
-        re2: Any = importlib.import_module("re2")
-    except ImportError as error:
-        raise ValueError(NEEDS_RE2) from error
-    options = re2.Options()
-    options.log_errors, options.never_capture = False, True
-    try:
-        compiled = re2.compile(pattern.encode(), options)
-    except (re2.error, UnicodeEncodeError) as error:
-        why = str(error) if isinstance(error, ValueError) else error.args[0].decode("utf-8", "replace")
-        raise ValueError(f"the expression does not compile for google-re2, which matches in linear time: {why}") from error
-    match = compiled.fullmatch if whole else compiled.search
+        validator = compiled(pattern)
+        if whole:  # only now: ``a)|(b`` does not compile alone, but would in a group
+            validator = compiled(rf"\A(?:{pattern})\z")
+    except (SchemaError, UnicodeEncodeError) as error:
+        why = str(error).partition("SchemaError:")[2].rpartition("error:")[2].strip() or str(error)
+        raise ValueError(f"the expression does not compile for an engine that matches in linear time: {why}") from error
     # The name of a file may contain bytes that are not text.
-    return lambda text: match(_NO_TEXT.sub("\ufffd", text).encode()) is not None
+    return lambda text: validator.isinstance_python(_NO_TEXT.sub("\ufffd", text))
 
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
@@ -372,7 +368,7 @@ def _literal_run(pattern: str, allows: bool) -> tuple[str, bool]:
     rest = pattern.removeprefix("^").removeprefix("shell:")
     if "|" in re.sub(_GROUPED, "", rest):
         return "", False
-    run = re.match(r"(?:[\w \-./:=@%,<>;&!\"'#~]|\\[^\w\s])*", rest, re.ASCII)
+    run = re.match(r"(?:[\w \-./:=@%,<>;&!\"'#~]|\\[^\w\s<>])*", rest, re.ASCII)  # ``\<`` is the beginning of a word
     text = run.group() if run else ""
     after = rest[len(text) :]
     if after[:1] in ("*", "?", "{", "+"):

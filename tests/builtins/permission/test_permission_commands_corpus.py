@@ -116,7 +116,6 @@ def scored(bench, lines: Iterable[dict[str, Any]], known: list[dict[str, Any]]) 
     return found
 
 
-@pytest.mark.re2
 def test_no_shell_example_gets_more_than_it_may(bench):
     """No hard bypass, no soft one, no false ask among the examples (SECURITY §4)."""
     found = scored(bench, shell_lines(), cases("shell.jsonl"))

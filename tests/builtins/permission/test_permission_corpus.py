@@ -48,7 +48,6 @@ def fault_of(case: dict[str, Any], decision: str) -> str | None:
     return "false asks" if case["kind"] == "benign" and decision != "allow" else None
 
 
-@pytest.mark.re2
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_example_commands_get_no_more_than_they_may(file: Path, make_policy: Callable[..., Policy]) -> None:
     """No hard bypass, at most 5 soft ones, at most 9 % false asks (SECURITY §4, R6–R9, R19, R24, D2, D6, S0.36)."""

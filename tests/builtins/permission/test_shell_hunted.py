@@ -27,7 +27,6 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
         yield head.rstrip("]"), [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines if line]
 
 
-@pytest.mark.re2
 @pytest.mark.parametrize(("head", "cases"), list(_sections()), ids=lambda value: value if isinstance(value, str) else "")
 def test_each_command_gets_no_more_than_it_may(
     head: str, cases: list[tuple[str, str]], make_policy: Callable[..., Policy]

@@ -133,7 +133,6 @@ def test_a_deny_that_cannot_run_in_linear_time_fails_the_check_and_runs_say_so(c
     assert f"{file}:1:" in run.stderr and "this deny rule cannot be used" in run.stderr
 
 
-@pytest.mark.re2
 def test_a_bad_rule_is_named_once_wherever_it_stands(cli: Any) -> None:
     """In the file, inline, and among thousands: by the reader alone, not by the permission plugin again (D26)."""
     rules = {"agents": {"runtime": {"permission": {"rules": [{"domain": "bash", "pattern": "regex:([", "decision": "deny"}]}}}}
