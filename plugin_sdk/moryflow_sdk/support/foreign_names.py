@@ -97,7 +97,7 @@ def tools_here(name: str, *, denied: bool = False) -> tuple[str, ...]:
     whole = re.sub(r"^mcp_(?!_)", "mcp__", name.removeprefix("@"))
     server, _, tool = whole.partition("/")
     if whole.startswith("mcp__"):  # Claude Code: without a tool it means all tools of the server
-        return (name, whole, f"{whole}__*")
+        return tuple(dict.fromkeys((name, whole, whole if whole.count("__") > 1 else f"{whole}__*")))
     if (tool or name.startswith("@")) and not name.casefold().startswith(_TOOL_SETS):
         return (name, f"mcp__{_part(server)}__{_part(tool or '*')}")
     if _GLOB & set(name) and (denied or not any(fnmatchcase(tool, name) for tool in _OURS)):
