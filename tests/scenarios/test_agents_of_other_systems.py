@@ -262,3 +262,16 @@ def test_a_name_means_the_same_tools_however_it_is_spelled():
         assert "web_fetch" in tools_here(name)
     assert tools_here("Telepathy") == ("Telepathy",) and tools_here("g*") == ("g*",)
     assert tools_here("github*") == ("github*", "mcp__github*") and tools_here("g*", denied=True) == ("g*", "mcp__g*")
+
+
+async def test_the_list_of_many_agents_stays_short(rig):
+    """A collection of agents keeps every name in the prompt, and of each description what there is room for (S0.82, S2.3)."""
+    for number in range(200):
+        put(rig.home, f"agent-{number}", f"description: Number {number}. {'Long. ' * 100}")
+    with LoopbackServer(replies.text("ok")) as server:
+        rig.environ.update({"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "k"})
+        async with rig.host() as host:
+            await offered(host, server, rig.vault, "build", "openai/qwen3")
+    system = server.requests[-1].body["messages"][0]["content"]
+    listed = system[system.index("Agents that the task tool can start:") :]
+    assert len(listed) < 20_000 and all(f"- agent-{number}: Number {number}." in listed for number in range(200))
