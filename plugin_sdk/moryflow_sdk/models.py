@@ -133,6 +133,8 @@ class ChatParams(Frozen):
     :param temperature: 0 to 2; `top_p` 0 to 1.
     :param max_tokens: the longest answer, in tokens.
     :param response_format: the provider's setting for structured answers, such as ``{"type": "json_object"}``.
+    :param answer_schema: a JSON Schema that the last answer must fit, for services with a mode of their own for that. The
+        prompt says it too, so that a provider may ignore it.
     :param reasoning_effort: the provider sends it in the form that the service knows.
     """
 
@@ -141,6 +143,7 @@ class ChatParams(Frozen):
     max_tokens: int | None = None
     response_format: FrozenMapping | None = None
     reasoning_effort: Effort | None = None
+    answer_schema: FrozenMapping | None = None
     extra: FrozenMapping = {}
 
 

@@ -20,6 +20,7 @@ from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
     from moryflow_sdk.chat_completions.effort import EffortStyle
+    from moryflow_sdk.chat_completions.endpoint import JsonMode
 
 
 AUTO = "auto"
@@ -156,6 +157,7 @@ class OpenAICompatible(BaseProvider):
             wants_signature=_GEMINI in base_url,
             system_messages=own.system_messages or (service.system_messages if base_url == service.base_url else "one"),
             effort=service.effort,
+            json_mode="alone" if prefix == "openai" and base_url != service.base_url else service.json_mode,
             timeout=self._settings.timeout,
         )
 
@@ -273,6 +275,7 @@ class KnownService(NamedTuple):
     :param local: whether the service runs on the user's machine and needs no key.
     :param system_messages: ``several`` if its models are known to accept several system messages.
     :param wants_reasoning: whether its models refuse answers with calls, in the history, that have no ``reasoning_content``.
+    :param json_mode: what it offers for answers that must fit a JSON Schema.
     :param effort: how it wants to be told how long to reason.
     """
 
@@ -287,6 +290,7 @@ class KnownService(NamedTuple):
     system_messages: Literal["one", "several"] = "one"
     wants_reasoning: bool = False
     effort: EffortStyle = "reasoning_effort"
+    json_mode: JsonMode = "alone"
 
     def key(self, environ: Mapping[str, str]) -> str:
         """Return the key, without blanks and line ends from pasting."""
@@ -318,9 +322,16 @@ SERVICES: dict[str, KnownService] = {
             "gpt-4.1",
             output_field="max_completion_tokens",
             system_messages="several",
+            json_mode="schema",
         ),
         KnownService(
-            "openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto", effort="reasoning"
+            "openrouter",
+            "https://openrouter.ai/api/v1",
+            ("OPENROUTER_API_KEY",),
+            (),
+            "openrouter/auto",
+            effort="reasoning",
+            json_mode="schema",
         ),
         KnownService(
             "deepseek",
@@ -330,10 +341,19 @@ SERVICES: dict[str, KnownService] = {
             "deepseek-flash",
             wants_reasoning=True,
             effort="thinking",
+            json_mode="object",
         ),
-        KnownService("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest", short_ids=True),
+        KnownService(
+            "mistral",
+            "https://api.mistral.ai/v1",
+            ("MISTRAL_API_KEY",),
+            (),
+            "mistral-medium-latest",
+            short_ids=True,
+            json_mode="schema",
+        ),
         KnownService("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
-        KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7"),
+        KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7", json_mode="schema"),
         KnownService("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
         KnownService(
             "moonshot",
@@ -343,14 +363,21 @@ SERVICES: dict[str, KnownService] = {
             "kimi-k3",
             wants_reasoning=True,
             effort="off_or_effort",
+            json_mode="object",
         ),
-        KnownService("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3", effort="thinking"),
+        KnownService(
+            "zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3", effort="thinking", json_mode="object"
+        ),
         KnownService("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
         KnownService("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
         KnownService("nvidia", "https://integrate.api.nvidia.com/v1", ("NVIDIA_API_KEY",)),
         KnownService("huggingface", "https://router.huggingface.co/v1", ("HF_TOKEN", "HUGGINGFACE_API_KEY")),
         KnownService(
-            "qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",), effort="enable_thinking"
+            "qwen",
+            "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+            ("DASHSCOPE_API_KEY",),
+            effort="enable_thinking",
+            json_mode="object",
         ),
         KnownService(
             "ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_BASE_URL", "OLLAMA_HOST"), local=True

@@ -131,6 +131,7 @@ def first_params(scope: TurnContext) -> ChatParams:
         top_p=_first_given(settings.top_p, chosen.get("topP")),
         max_tokens=_first_given(settings.max_tokens, chosen.get("maxTokens")),
         reasoning_effort=_effort(scope),
+        answer_schema=scope.schema,
     )
 
 

@@ -33,6 +33,7 @@ class RunOptions(NamedTuple):
         ends the turn.
     :param max_cost: US dollars.
     :param effort: how long the model reasons, for this turn and the later ones of the session; ``default`` ends that.
+    :param schema: a JSON Schema for the answer, which services with a mode for that are told; the prompt must say it too.
     :param key: a client's own name for the prompt; the ``turn.start`` event carries it.
     """
 
@@ -41,6 +42,7 @@ class RunOptions(NamedTuple):
     max_cost: float | None = None
     key: str = ""
     effort: Effort | Literal["default"] | None = None
+    schema: Mapping[str, Any] | None = None
 
     def check(self) -> None:
         """Refuse wrong values: a wrong limit must not count as no limit.

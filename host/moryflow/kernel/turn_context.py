@@ -66,6 +66,7 @@ class TurnContext:
     """One turn: its generation, session, model and records. It is the scope that the dispatcher is called with.
 
     :ivar started: the parent turn, if this turn is a sub-agent's; `children` starts this turn's own sub-agents.
+    :ivar schema: the JSON Schema that the answer must fit.
     :ivar offered: the tools the model may call, fixed once they are first asked for. Tools in `findable` are added
         when the session has found them.
     :ivar spent: usage of children that is not yet on this turn's account; `ending` is why this turn must end with its step;
@@ -82,6 +83,7 @@ class TurnContext:
     headless: bool
     children: Subagents | None = None
     started: ParentTurn | None = None
+    schema: Mapping[str, Any] | None = None
     budget: Budget = field(default_factory=Budget)
     usage: TurnUsage = field(default_factory=TurnUsage)
     spent: list[ChildUsage] = field(default_factory=list[ChildUsage])

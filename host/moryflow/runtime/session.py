@@ -393,6 +393,7 @@ class Session:
             headless=headless,
             children=self.children,
             started=started,
+            schema=options.schema,
             budget=Budget(options.max_steps, options.max_cost, above.budget if above else None),
             spent=self.children.spent,
         )

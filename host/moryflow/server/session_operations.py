@@ -357,7 +357,7 @@ async def prompt(
     asked = text + (wanted.instructions if wanted else "")
     given = {"text": asked, "files": files, "images": images, "typed": len(text) if wanted and typed is None else typed}
     key = at.request.headers.get("idempotency-key", "")[:200]
-    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key, effort=effort)
+    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key, effort=effort, schema=schema)
     request = PromptRequest(given, options, queue, wanted, background == "leave", agent, model)
     turn = await at.service.begin(begun, request, environment)
     return {"session": begun.id, "turn": turn}
@@ -378,7 +378,7 @@ async def resume(
     """Continue a turn that was interrupted or waits for an answer."""
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
-    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, effort=effort)
+    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, effort=effort, schema=schema)
     request = PromptRequest(None, options, schema=wanted, leave=background == "leave")
     turn = await at.service.begin(begun, request, environment)
     return {"session": begun.id, "turn": turn}

@@ -13,6 +13,11 @@ from .effort import EffortStyle
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+JsonMode = Literal["schema", "object", "alone"]
+"""``schema``: ``json_schema``, also beside tools. ``object``: only ``json_object``. ``alone``: ``json_schema``, but not beside
+tools, because the server would force every answer into the schema, or refuses both together."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A server that speaks chat completions.
@@ -31,6 +36,7 @@ class Endpoint:
     :param wants_signature: whether each answer with calls needs a ``thought_signature`` (Gemini).
     :param system_messages: whether the server accepts ``several``; with ``one``, a summary is sent as a user message.
     :param effort: how it wants to be told how long to reason.
+    :param json_mode: what it offers for answers that must fit a JSON Schema.
     :param service: what tells it from others with the same label, if it has no address.
     :param timeout: seconds without a byte until the call counts as stalled.
     """
@@ -48,6 +54,7 @@ class Endpoint:
     wants_signature: bool = False
     system_messages: Literal["one", "several"] = "one"
     effort: EffortStyle = "reasoning_effort"
+    json_mode: JsonMode = "alone"
     service: str = ""
     timeout: float = 300.0
 

@@ -22,7 +22,7 @@ from .effort import effort_fields
 from .endpoint import Endpoint
 from .kept_fields import OF_CALL, OF_FUNCTION, OF_MESSAGE, THOUGHTS, has_text
 from .profile import Profile
-from .sent_schemas import sent_schema
+from .sent_schemas import is_strict, sent_schema
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted = encode_basestring
@@ -36,6 +36,8 @@ _BLANK = " "
 """Stands for the reasoning of an answer that has none. Kimi takes an empty text for a missing one; litellm sends this too."""
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """What Gemini's documentation says to send with calls that Gemini did not make."""
+_TAKES_BOTH = r"(?i)(.*/)?(gpt-(?!oss)|chatgpt|o\d|claude|grok|gemini-[3-9])"
+"""Models whose services take a schema beside tools, also behind a gateway that is not known."""
 _NO_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -91,7 +93,9 @@ class Encoder:
         tools = tuple(tool for tool in request.tools if tool.name not in profile.withheld)
         if tools:
             parts += [b',"tools":', self._encoded_tools(tools, "gemini" in name.lower())]
-        elif request.model.tools and any(message.tool_calls for message in request.messages):
+        elif (
+            request.model.tools and not request.params.answer_schema and any(message.tool_calls for message in request.messages)
+        ):
             parts += [b',"tools":', _dumps([_NO_TOOL])]
         return b"".join([*parts, b"}"])
 
@@ -109,9 +113,23 @@ class Encoder:
             profile.output_field or self.endpoint.output_field: params.max_tokens,
             "response_format": None if params.response_format is None else thaw(params.response_format),
         }
+        named["response_format"] = named["response_format"] or self._answer_format(request)
         named |= effort_fields(self.endpoint.effort, params.reasoning_effort)
         extra = {key: value for key, value in thaw(params.extra).items() if key not in _OURS}
         return {**{key: value for key, value in named.items() if value is not None}, **extra}
+
+    def _answer_format(self, request: ModelRequest) -> dict[str, Any] | None:
+        """Return the server's own mode for an answer that must fit a schema, if it can be used for this request."""
+        schema = thaw(request.params.answer_schema)
+        mode = self.endpoint.json_mode
+        if schema is None or (mode == "alone" and request.tools and not re.match(_TAKES_BOTH, request.model.name)):
+            return None
+        if mode == "object":
+            return {"type": "json_object"}
+        if schema.get("type") != "object":  # OpenAI takes no other
+            return None
+        strict = {"strict": True} if is_strict(schema) else {}
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, **strict}}
 
     def learn(self, error: ModelError, request: ModelRequest, name: str, profile: Profile) -> bool:
         """Take from a refusal of `request` what to change; return whether it is worth sending again."""

@@ -174,6 +174,23 @@ class _Rewriter:
         return {"type": known, **{key: part[key] for key in ("description",) if key in part}}
 
 
+def is_strict(schema: Any) -> bool:
+    """Whether OpenAI can enforce a schema: each object has no other members than those it names, and needs them all."""
+    if isinstance(schema, list):
+        return all(map(is_strict, cast("list[Any]", schema)))
+    if not isinstance(schema, Mapping):
+        return True
+    part = cast("Mapping[str, Any]", schema)
+    if part.get("type") == "object":
+        closed = part.get("additionalProperties") is False and set(part.get("required", ())) == set(part.get("properties", {}))
+        if not closed:
+            return False
+    return not part.keys() & _NEVER_STRICT and all(map(is_strict, part.values()))
+
+
+_NEVER_STRICT = frozenset({"oneOf", "allOf", "not", "if", "patternProperties", "prefixItems", "dependentRequired"})
+
+
 def _target(reference: str, root: Mapping[str, Any]) -> Any:
     """Return what a reference within `root` leads to; :func:`plain_schema` has checked that it leads somewhere."""
     place: Any = root

@@ -22,10 +22,11 @@ def sent(
     images: bool = False,
     tools: tuple[ToolSchema, ...] = (),
     params: ChatParams = ChatParams(),  # noqa: B008  it is frozen
+    name: str = "m",
     **endpoint: Any,
 ) -> dict[str, Any]:
     """The parsed body of a request."""
-    model = ModelInfo(id="openai/m", name="m", provider="p", images=images)
+    model = ModelInfo(id=f"openai/{name}", name=name, provider="p", images=images)
     request = ModelRequest(model=model, messages=messages, tools=tools, params=params)
     return json.loads(Encoder(Endpoint("http://x/v1", "openai", **endpoint)).body(request, "m"))
 
@@ -245,3 +246,29 @@ def test_an_effort_is_asked_for_as_the_service_knows_it(service: str, high: Any,
     for effort, wanted in (("high", high), ("none", none)):
         body = sent(message, params=ChatParams(reasoning_effort=effort), effort=SERVICES[service].effort)
         assert {key: value for key, value in body.items() if key not in usual} == wanted
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+STRICT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+LOOSE = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "schema", "tools", "wanted"),
+    [
+        ("schema", "m", SCHEMA, True, STRICT),
+        ("schema", "m", LOOSE, True, {"type": "json_schema", "json_schema": {"name": "answer", "schema": LOOSE}}),
+        ("schema", "m", {"type": "array"}, True, None),
+        ("object", "m", SCHEMA, True, {"type": "json_object"}),
+        ("alone", "m", SCHEMA, True, None),
+        ("alone", "m", SCHEMA, False, STRICT),
+        ("alone", "openai/gpt-5", SCHEMA, True, STRICT),
+        ("alone", "gpt-oss-120b", SCHEMA, True, None),
+    ],
+)
+def test_a_schema_goes_into_the_mode_that_the_service_has(mode: str, name: str, schema: Any, tools: bool, wanted: Any) -> None:
+    """A server that would force each answer into it, and so forbid calls, is only told in words (S0.79, S4.6)."""
+    offered = (ToolSchema(name="ls", description="List", parameters={"type": "object"}),) if tools else ()
+    params = ChatParams(answer_schema=schema)
+    body = sent(Message(role="user", text="hi"), tools=offered, params=params, name=name, json_mode=mode)
+    assert body.get("response_format") == wanted

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from moryflow.testing import replies
+from moryflow.testing.replies import LoopbackServer
 
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -65,3 +67,18 @@ def test_what_is_no_schema_is_refused_before_the_model_is_asked(cli: Any, given:
     assert said in done.stderr
     assert "next:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_service_is_told_the_schema_in_its_own_mode_first(cli: Any) -> None:
+    """If it refuses the mode, the words that the prompt has always had are enough (S0.79)."""
+    refusal = replies.failure(400, "This response_format type is unavailable now")
+    answer = replies.text('{"name": "Ada"}')
+    with LoopbackServer(answer, refusal, answer) as server:
+        cli.environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-test"}
+        for _ in range(2):
+            done = cli("run", "-m", "openai/gpt-5", "who?", "--schema", json.dumps(PERSON))
+            assert json.loads(done.stdout) == {"name": "Ada"}, done.stderr
+    first, second, third = (request.body for request in server.requests)
+    assert first["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": PERSON}}
+    assert "response_format" in second and "response_format" not in third
+    assert json.dumps(PERSON) in third["messages"][-1]["content"] and "openai refuses response_format" in done.stderr

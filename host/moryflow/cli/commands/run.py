@@ -119,6 +119,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     say_about_agent(host, session.agent.source, quiet=flags.quiet)
     effort: Any = chosen.effort
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost, effort=effort)
+    options = options._replace(schema=None if schema is None else schema.document)
     first: Mapping[str, Any] = {}
     if chosen.output == "stream-json":
         from moryflow.runtime.documents import init_json
