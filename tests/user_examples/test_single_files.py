@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +109,33 @@ def test_the_gate_keeps_lock_files_from_being_written(shell) -> None:
         denied = shell.json("tool", "run", "touch", "--path", spelling, "--output", "json")
         assert denied["status"] == "denied"
         assert "uv.lock is generated" in denied["output"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_plugin_of_the_front_page_holds_every_tool_and_passes_the_checks(shell, tmp_path: Path, page: str) -> None:
+    """It judges by target, so that `edit`, `move` and a link meet it as `write` does (README, S2.11)."""
+    text = (EXAMPLES.parent / page).read_text(encoding="utf-8")
+    code = re.search(r"<!-- file: ~/.moryflow/plugins/lockfile_gate.py -->\n```python\n(.*?)```", text, re.DOTALL)
+    plugin = tmp_path / "lockfile_gate.py"
+    plugin.write_text(code[1], encoding="utf-8")
+    plugin.chmod(0o600)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--moryflow-plugin", str(plugin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    shell.install(plugin, "plugins")
+    (shell.vault / "poetry.lock").write_text("a\n", encoding="utf-8")
+    (shell.vault / "note").symlink_to("poetry.lock")
+    patch = "*** Begin Patch\n*** Delete File: poetry.lock\n*** End Patch"
+    calls = (
+        ("edit", {"path": "poetry.lock", "old_string": "a", "new_string": "b"}),
+        ("multiedit", {"edits": [{"path": "note", "old_string": "a", "new_string": "b"}]}),
+        ("move", {"path": "poetry.lock", "to": "b"}),
+        ("delete", {"path": "poetry.lock"}),
+        ("apply_patch", {"patch": patch}),
+    )
+    for tool, args in calls:
+        result = shell.json("tool", "run", tool, "--args", json.dumps(args), "--output", "json")
+        assert (result["status"], "lock files are generated" in result["output"]) == ("denied", True), (tool, result)
 
 
 def test_the_agent_loads_as_it_stands() -> None:
