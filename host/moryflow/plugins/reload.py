@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-import stat
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -21,6 +19,7 @@ from moryflow.base.foreign_errors import contain_exit, describe, place_of, root_
 
 from .consent import Consents, consent_command, items
 from .entry_points import CODE_FOLDERS, TEXT_FOLDERS, editable_code, linked_settings, search_path
+from .file_states import HOME_FILES, FilesSeen, FileStates, file_states, is_source
 from .reload_report import ReloadReport, compare
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ INSTALLED = (3.0, 10.0)
 """Seconds after which to check an installation again: files written last, into an existing folder, are not reported."""
 AGAIN = 1.0
 """The least seconds between two generations that plugins ask for."""
-_HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
 COLLECTING = (700, 10, 10)
 """The thresholds of the garbage collector, at most: old modules are cycles, and the command line starts with higher ones."""
 _LINGER = 0.2
@@ -65,6 +63,8 @@ class ReloadedHost(Protocol):
     development: tuple[Path, ...]
     config: Config
     plugin_set: PluginSet
+    code_files: set[str]
+    seen: FilesSeen
 
     @property
     def tools(self) -> Mapping[str, RegisteredTool]: ...
@@ -82,7 +82,7 @@ class Reloader:
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._consents = Consents(host.home)
-        self._known = items(host.home) - self._consents.waiting().keys()
+        self._known = host.code_files - self._consents.waiting().keys()
         self._missing: dict[str, float] = {}
         self._watcher = FileWatcher(self._on_change)
         self._timer: asyncio.TimerHandle | None = None
@@ -121,8 +121,10 @@ class Reloader:
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
         self._rewatch()
-        self._states = _file_states(self._host.home, self._outside)
+        self._states = file_states(self._host.home, self._outside)
         self._task = asyncio.create_task(self._run())
+        for path in self._host.seen.changed(self._states):  # saved after the host had read it and before anyone watched
+            self._on_saved(path)
 
     async def aclose(self) -> None:
         """Stop watching; cancel a reload that runs and wait until it has ended."""
@@ -145,7 +147,7 @@ class Reloader:
         """Wait until files saved before this call are in use or were refused; later saves are not waited for."""
         await asyncio.sleep(HEARING)
         known, written = self._states, self._outside
-        states = await asyncio.to_thread(_file_states, self._host.home, written)
+        states = await asyncio.to_thread(file_states, self._host.home, written)
         if self._states is known:  # else a generation is being built from these files, and the loop below waits for it
             for path in {path for path, _ in states.items() ^ known.items()}:  # a busy system reports changes late
                 self._on_saved(path)
@@ -197,7 +199,7 @@ class Reloader:
                 self._later = [self._loop.call_later(seconds, self._schedule_reload, SETTLE) for seconds in INSTALLED]
             return
         parts = path.relative_to(home).parts
-        if parts and parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
+        if parts and parts[0] not in (*HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
             return
         if parts and parts[0] in CODE_FOLDERS:
             self._hold_new()
@@ -322,7 +324,7 @@ class Reloader:
         # Watch new folders from here on, before their files are read: earlier changes in them were not reported.
         self._rewatch()
         self._hold_new()
-        self._states = _file_states(host.home, self._outside)
+        self._states = file_states(host.home, self._outside)
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
@@ -334,42 +336,6 @@ class Reloader:
         self._host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))
         if self._tell is not None:
             self._tell(report)
-
-
-FileStates = dict[Path, tuple[int, int]]
-
-
-def _file_states(home: Path, written: Iterable[Path]) -> FileStates:
-    """Return what changes with each file that a generation is made from, in the home and in the paths `written`.
-
-    The time is that of the last change of content, owner or mode: a file that others may write to allows less. A folder has
-    only the latter two, because other files in it change at every turn.
-    """
-    roots = (*map(home.joinpath, (*TEXT_FOLDERS, *items(home))), *written)
-    own = (home, *map(home.joinpath, (*_HOME_FILES, *CODE_FOLDERS)))
-    states: FileStates = {}
-    for path in (*own, *(path for root in roots for path in _sources(root))):
-        with suppress(OSError):  # it does not exist, or was just removed
-            found = path.stat()
-            is_folder = stat.S_ISDIR(found.st_mode)
-            states[path] = (found.st_mode, found.st_uid) if is_folder else (found.st_ctime_ns, found.st_size)
-    return states
-
-
-_NOT_WRITTEN = ("__pycache__", "node_modules")
-
-
-def _sources(root: Path) -> Iterator[Path]:
-    """Yield the files below `root` that may be part of a generation, and their folders, or `root` itself if it is a file."""
-    if not root.is_dir():
-        yield root
-    for folder, names, leaves in os.walk(root):
-        if "pyvenv.cfg" in leaves and folder != str(root):  # a virtual environment
-            names.clear()
-            continue
-        names[:] = [name for name in names if name not in _NOT_WRITTEN and not name.startswith(".")]
-        yield Path(folder)
-        yield from (Path(folder, leaf) for leaf in leaves if is_source(f"{folder}/{leaf}"))
 
 
 def _nothing() -> None:
@@ -402,9 +368,6 @@ def _watched_folder(path: Path, deep: bool) -> WatchedFolder | None:
             found = path.stat()
             return WatchedFolder(path, deep, found.st_dev, found.st_ino)
     return None
-
-
-_SUFFIXES = (".py", ".md", ".toml", ".jsonc", ".json", ".pth", ".txt")
 
 
 class FileWatcher:
@@ -486,11 +449,3 @@ def _handler(tell: Callable[[str], None]) -> Any:
                     tell(str(path))
 
     return EventHandler()
-
-
-def is_source(path: str) -> bool:
-    """Whether a change of this file may matter. Editors' temporary files and byte code do not."""
-    folder, _, name = path.rpartition("/")
-    hidden = name.startswith((".", "#", "~")) or name.endswith(("~", "#"))
-    is_folder = name in (*CODE_FOLDERS, *TEXT_FOLDERS)  # a link to one counts as a file
-    return not hidden and (is_folder or name.endswith(_SUFFIXES) or folder.endswith("/tools")) and "/__pycache__/" not in path

@@ -28,6 +28,7 @@ from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import editable_code, linked_settings
+from moryflow.plugins.file_states import FilesSeen, files_seen
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
 class Host:
     """Owns what lives as long as the process. Use :func:`moryflow.open_host`, and close it."""
 
-    def __init__(self, builder: GenerationBuilder, config: Config, plugin_set: PluginSet) -> None:
+    def __init__(self, builder: GenerationBuilder, seen: FilesSeen, config: Config, plugin_set: PluginSet) -> None:
         self._builder = builder
+        self.seen = seen
+        """The files right before the current generation was loaded from them."""
         self.home = builder.home
         self.environ = builder.environ
         self.config = config
@@ -68,7 +71,7 @@ class Host:
         self._releases = Releases(self.home)
         self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
         self.before_turn: Callable[[], Awaitable[None]] | None = None
-        self._code_files = items(self.home)
+        self.code_files = items(self.home)
 
     @cached_property
     def store(self) -> Store:
@@ -255,7 +258,7 @@ class Host:
         :param wait: seconds to wait for the probe of new code; by default as many as at the start.
         """
         async with self._refreshing:
-            old = self.plugin_set
+            old, self.seen = self.plugin_set, files_seen(self.home)
             self.config, self.plugin_set = await self._builder.load(old, last=self.config, wait=wait)
             self.__dict__.pop("surroundings", None)
             for session in self._sessions:
@@ -293,7 +296,7 @@ class Host:
 
     def hold_unreviewed_code(self) -> None:
         """Hold back code files that appeared since this host began until a person consents: a tool may have written them."""
-        if self.before_turn is None and (new := items(self.home) - self._code_files):
+        if self.before_turn is None and (new := items(self.home) - self.code_files):
             Consents(self.home).hold(*new)
 
     # ---------------------------------------------------------------- end
@@ -368,4 +371,4 @@ async def open_host(
         development=in_development(development, env),
         profile=profile,
     )
-    return Host(builder, *await builder.load())
+    return Host(builder, files_seen(builder.home), *await builder.load())

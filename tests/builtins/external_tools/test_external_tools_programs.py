@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.plugins.consent import Consents, items
-from moryflow.plugins.reload import is_source
+from moryflow.plugins.file_states import is_source
 from moryflow_builtins.external_tools import programs
 from moryflow_builtins.external_tools.programs import Description, description_in
 from moryflow_sdk import PluginError

@@ -8,8 +8,11 @@ import sys
 import weakref
 
 import pytest
+from moryflow import open_host
 from moryflow.authoring.fire import fire
-from moryflow.plugins.reload import FileWatcher, _file_states, is_source
+from moryflow.plugins.file_states import file_states, is_source
+from moryflow.plugins.reload import FileWatcher, Reloader
+from moryflow.runtime import generation
 
 from .conftest import TOOL
 
@@ -239,6 +242,53 @@ async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_n
         assert (await home.says(), home.reloader._taken) == ("one", taken), "nothing was saved since"
 
 
+@pytest.mark.parametrize("moment", ["while it is loaded", "before it is watched"])
+async def test_what_is_saved_before_anyone_watches_is_taken_all_the_same(home, tmp_path, monkeypatch, moment):
+    """The host has read the files, and its watcher does not stand yet: no save is lost, and new code waits (S0-i, R14)."""
+    home.tool("zero")
+    elsewhere = tmp_path / "mine.jsonc"
+    elsewhere.write_text("{}")
+    read = generation.load_config
+
+    def save():
+        home.tool("one")
+        home.tool("new", name="new", plugin="appeared")
+        home.write("agents/late.md", "---\ndescription: x\n---\nSay it.\n")
+        elsewhere.write_text('{"language": "zh"}')
+
+    def read_then_save(*args, **kwargs):
+        monkeypatch.setattr(generation, "load_config", read)
+        found = read(*args, **kwargs)
+        save()
+        return found
+
+    if moment == "while it is loaded":
+        monkeypatch.setattr(generation, "load_config", read_then_save)
+    async with await open_host(home.path, environ={}, config=str(elsewhere), wait=60) as host:
+        if moment == "before it is watched":
+            save()
+        home.host, home.reloader = host, Reloader(host, home.reports.append)
+        home.reloader.start()
+        try:
+            await home.until(lambda: host.config.get("language") == "zh" and "late" in host.agents)
+            assert await home.says() == "one"
+            assert moment == "while it is loaded" or "new" not in host.tools, "it waits for a yes"
+            taken = home.reloader._taken
+            assert (await home.says(), home.reloader._taken) == ("one", taken), "nothing was saved since"
+        finally:
+            await home.reloader.aclose()
+
+
+async def test_a_host_that_starts_in_peace_loads_once(home):
+    """What did not change since it was loaded is not loaded again (S0-i)."""
+    home.tool("zero")
+    home.write("config.jsonc", "{}")
+    async with home.open(wait=60) as host:
+        first = host.plugin_set
+        assert await home.says() == "zero"
+        assert (home.reloader._saved, host.plugin_set) == (0, first)
+
+
 @pytest.mark.parametrize("place", ["MORYFLOW_CONFIG", "--config", "link"])
 async def test_settings_that_lie_elsewhere_are_heard_too(home, tmp_path, place):
     """The file that the variable or the flag names, and what a link leads to, like the file in the home (S0-i)."""
@@ -341,5 +391,5 @@ def test_what_others_have_written_is_not_looked_through(tmp_path):
     for name in ("mine.py", "inner/pyvenv.cfg", "inner/lib/theirs.py", "node_modules/one/package.json", "below/also.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    states = _file_states(tmp_path / "home", [tmp_path])
+    states = file_states(tmp_path / "home", [tmp_path])
     assert {path.relative_to(tmp_path).as_posix() for path in states} == {".", "mine.py", "below", "below/also.py"}
