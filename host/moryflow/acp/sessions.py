@@ -7,6 +7,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -15,7 +16,7 @@ from moryflow_sdk import ConfigError, Event, MoryflowError, SlashResult
 from moryflow_sdk.support.texts import visible
 
 from moryflow.kernel.outcome import RunOptions
-from moryflow.runtime.session_commands import compact_now, run_slash
+from moryflow.runtime.slash_lines import COMMON, run_line, slash_line
 from moryflow.runtime.subagents import whole_answer
 
 from .connection import INVALID_PARAMS, INVALID_REQUEST, EditorConnection, RpcError
@@ -36,10 +37,7 @@ MODES = {
     "full_access": ("Full access", "Asks for nothing; what your rules deny stays denied"),
 }
 CONTINUE = "continue"
-OWN_COMMANDS = {
-    "compact": ("Replace the older part of the conversation by a summary", "what it must keep above all"),
-    CONTINUE: ("Go on with what an interrupted turn left", ""),
-}
+OWN_COMMANDS = {**COMMON, CONTINUE: ("go on with what an interrupted turn left", "")}
 _STOPS = {
     "stopped": "cancelled", "interrupted": "cancelled", "max_steps": "max_turn_requests", "budget": "max_turn_requests",
     "doom_loop": "max_turn_requests", "prompt_too_long": "max_tokens",
@@ -145,7 +143,7 @@ class EditorSession:
 
     async def _turn(self, prompt: EditorPrompt) -> str:
         options = RunOptions(on_ask="prompt")
-        if (slash := self._slash_in(prompt.text)) is not None:
+        if (slash := slash_line(prompt.text)) is not None:
             said = await self._command(*slash)
             prompt = prompt._replace(text=said.prompt if said else "", typed=0 if said and said.foreign else None)
             if said is not None and not said.prompt:
@@ -172,21 +170,14 @@ class EditorSession:
             self.notice(f"{result.shortfall.sentence}. Next: {result.shortfall.next_step}")
         return _STOPS.get(result.end_reason) or _FINISHES.get(result.finish, "end_turn")
 
-    def _slash_in(self, text: str) -> tuple[str, str] | None:
-        """Return the slash command and the text after it, or ``None`` if `text` is a prompt."""
-        name, _, rest = text.removeprefix("/").partition(" ")
-        return (name, rest.strip()) if text.startswith("/") and name.strip() in self._commands() else None
-
     async def _command(self, name: str, rest: str) -> SlashResult | None:
         """Run a slash command and return its result; ``None`` for ``/continue``, which the caller runs as a turn."""
         if name == CONTINUE:
             return None
-        if name == "compact":
-            done = await compact_now(self._host, self._session, rest)
-            before, after = done.get("tokens_before"), done.get("tokens_after")
-            self.tell(chunk("agent_message", f"compacted: about {before} tokens became {after}"))
-            return SlashResult()
-        result = await run_slash(self._host, self._session, name, rest)
+        confirmed = partial(full_access_confirmed, self._connection, self._session.id)
+        result = await run_line(self._host, self._session, (name, rest), confirmed, OWN_COMMANDS)
+        if name in COMMON:
+            self.tell_options()
         if result.text:
             self.tell(chunk("agent_message", result.text))
         return result

@@ -184,7 +184,10 @@ class AttachedTurn:
         until = time.monotonic() + (self._wanted.wait or 0.0)
         while True:
             try:
-                return str(self.server.ask("POST", path, body, key=self._key)["turn"])
+                begun = self.server.ask("POST", path, body, key=self._key)
+                if begun["turn"] is None:
+                    raise ServerRefusal(422, "command", f"this is a command, and no turn began: {begun['text']}")
+                return str(begun["turn"])
             except ServerRefusal as error:
                 if error.code != "busy" or time.monotonic() >= until or self._stopped:
                     raise

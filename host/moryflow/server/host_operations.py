@@ -15,9 +15,9 @@ from moryflow_sdk import ConfigError, MoryflowError
 from starlette.responses import Response
 
 from moryflow import __version__
-from moryflow.agents import DEFAULT_PROMPT
 from moryflow.approvals import reply_of
 from moryflow.base.paths import readable_vault
+from moryflow.config import load_config
 from moryflow.config.schema import host_models
 from moryflow.config.values import check_value, set_value, unset
 from moryflow.plugins.manifest import settings_of_plugins
@@ -121,7 +121,7 @@ async def reply(
         by = f": {asked.reply} by {asked.by}" if asked.reply else ""
         code = "answered" if asked.state == "replied" else "expired"
         raise RequestError(409, code, f"this question is no longer open{by}", "GET /approvals?state=pending")
-    if hash is None and reply is not None and answer in ("once", "always"):
+    if hash is None and answer in ("once", "always"):
         raise RequestError(
             422, "no_hash", "an answer must name the call that it is for", 'send "hash": request.hash of the question'
         )
@@ -293,13 +293,11 @@ PARAMETERS = ("temperature", "topP", "maxTokens")
 
 @operation("GET", "/settings/prompt", "{mode, text, temperature, topP, maxTokens}; null is the model's default")
 async def prompt_settings(at: Call) -> Any:
-    """Show the base of the system prompt and the model's parameters."""
+    """Show the base of the system prompt and the model's parameters: your own, which the mode `default` only keeps."""
     section = at.service.host.config.section(PROMPT)
-    custom = section.get("mode") == "custom"
-    params = section.get("params") or {} if custom else {}
-    text = section.get("text") if custom else None
+    params = section.get("params") or {}
     chosen = {name: params.get(name) for name in PARAMETERS}
-    return {"mode": "custom" if custom else "default", "text": text or DEFAULT_PROMPT, **chosen}
+    return {"mode": "custom" if section.get("mode") == "custom" else "default", "text": section.get("text") or "", **chosen}
 
 
 @operation("PUT", "/settings/prompt", "as GET")
@@ -311,7 +309,7 @@ async def change_prompt_settings(
     topP: float | None = None,
     maxTokens: int | None = None,
 ) -> Any:
-    """Replace the base of the system prompt and the parameters, or go back to the default; other settings stay."""
+    """Replace the base of the system prompt and the parameters, or go back to the default, which keeps them unused."""
     host = at.service.host
     known = (*host_models(), *settings_of_plugins(host.plugin_set))
     given: dict[str, Any] = dict(zip(PARAMETERS, (temperature, topP, maxTokens), strict=True))
@@ -320,10 +318,17 @@ async def change_prompt_settings(
     for name, value in given.items():
         if value is not None:
             check_value(known, f"{PROMPT}.params.{name}", str(value))
-    unset(host.config.path, PROMPT)
+    kept = {name: value for name, value in host.config.section(PROMPT).items() if name in ("text", "params") and value}
     if mode == "custom":
         params = {name: value for name, value in given.items() if value is not None}
-        set_value(host.config.path, PROMPT, {"mode": mode, "text": text, "params": params})
+        kept = {"text": text, **({"params": params} if params else {})}
+    unset(host.config.path, PROMPT)
+    if kept:
+        set_value(host.config.path, PROMPT, {"mode": mode, **kept})
+    else:
+        for place in ("agents.runtime", "agents"):  # leave nothing empty behind
+            if load_config(host.home).section(place) == {}:
+                unset(host.config.path, place)
     await host.refresh()
     return await prompt_settings(at)
 

@@ -25,9 +25,10 @@ from moryflow.runtime.documents import (
     tree_of,
     with_title,
 )
-from moryflow.runtime.session_commands import compact_now, delete_session, record_label, run_slash
+from moryflow.runtime.session_commands import compact_now, delete_session, record_label
 from moryflow.runtime.session_commands import undo as void_compaction
 from moryflow.runtime.session_stats import collect_outcomes, collect_stats
+from moryflow.runtime.slash_lines import run_line, slash_line
 from moryflow.runtime.turn_result import AnswerSchema
 from moryflow.store import SessionRow
 
@@ -41,10 +42,10 @@ Limit = Annotated[int, "at most this many"]
 Mode = Literal["agent", "full_access"]
 
 
-def _require_confirmation(mode: str | None, confirm: bool) -> None:
+def _require_confirmation(mode: str | None, confirm: bool, how: str = 'send "confirm": true as well') -> None:
     if mode == "full_access" and not confirm:
         said = "full_access allows every tool what you may do yourself, without asking"
-        raise RequestError(409, "confirm_required", said, 'send "confirm": true as well')
+        raise RequestError(409, "confirm_required", said, how)
 
 
 async def _described(at: Call, row: SessionRow) -> dict[str, Any]:
@@ -308,14 +309,24 @@ async def redo(at: Call, id: str, how: How = "yes") -> Any:
 
 
 @operation("POST", "/sessions/{id}/command", "{text: to be shown, prompt: to be sent, foreign: others wrote it}")
-async def command(at: Call, id: str, name: Annotated[str, "without the slash"], text: str = "") -> Any:
-    """Run a slash command that a plugin brings."""
-    return await _slash(at, id, name, text)
+async def command(
+    at: Call,
+    id: str,
+    name: Annotated[str, "without the slash"],
+    text: str = "",
+    confirm: Annotated[bool, "needed for `mode full_access`"] = False,
+) -> Any:
+    """Run a slash command: help, mode, model, agent, compact, or one that a plugin brings."""
+    return await _slash(at, id, name, text, confirm)
 
 
-async def _slash(at: Call, id: str, name: str, text: str) -> dict[str, Any]:
+async def _slash(at: Call, id: str, name: str, text: str, confirm: bool = False) -> dict[str, Any]:
+    async def confirmed() -> bool:
+        _require_confirmation("full_access", confirm, f'POST /sessions/{id}/command with "confirm": true')
+        return True
+
     async with at.service.opened(id) as opened:
-        result = await run_slash(at.service.host, opened, name, text)
+        result = await run_line(at.service.host, opened, (name, text), confirmed)
         return {"session": opened.id, "text": result.text, "prompt": result.prompt, "foreign": result.foreign}
 
 
@@ -349,7 +360,16 @@ async def prompt(
     background: Background = "wait",
     typed: Annotated[int | None, "characters of text that a person typed, where the rest came from elsewhere"] = None,
 ) -> Any:
-    """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn."""
+    """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn.
+
+    A text that is a slash command is run as one and reaches no model; `turn` is null unless the command gives a prompt.
+    """
+    said: dict[str, Any] | None = None
+    if typed != 0 and (line := slash_line(text)) is not None:
+        said = await _slash(at, id, *line)
+        if not said["prompt"]:
+            return {**said, "turn": None}
+        text, typed = said["prompt"], 0 if said["foreign"] else typed
     wanted = None if schema is None else AnswerSchema(schema)
     if agent or model:
         await at.service.host.refresh_if_changed()
@@ -360,7 +380,7 @@ async def prompt(
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key, effort=effort, schema=schema)
     request = PromptRequest(given, options, queue, wanted, background == "leave", agent, model)
     turn = await at.service.begin(begun, request, environment)
-    return {"session": begun.id, "turn": turn}
+    return {"session": begun.id, "turn": turn, **({"text": said["text"]} if said else {})}
 
 
 @operation("POST", "/sessions/{id}/resume", "{turn}", status=202)

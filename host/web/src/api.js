@@ -39,6 +39,7 @@ export const get = (path) => send("GET", path);
 export const post = (path, body = {}, more) => send("POST", path, body, more);
 export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
 
+const SILENCE = 25_000; // milliseconds without a byte after which the server hangs: it says something every ten seconds
 const PAUSES = [300, 600, 1200, 2500, 5000];
 
 /**
@@ -47,13 +48,23 @@ const PAUSES = [300, 600, 1200, 2500, 5000];
  */
 export async function follow(last, seen, state) {
   for (let failures = 0; ; ) {
+    const hangs = new AbortController();
+    let timer;
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => hangs.abort(), SILENCE);
+    };
     try {
-      const reply = await send("GET", "/events", undefined, { headers: last() === null ? {} : { "Last-Event-ID": last() }, raw: true });
+      heard();
+      const headers = last() === null ? {} : { "Last-Event-ID": last() };
+      const reply = await send("GET", "/events", undefined, { headers, raw: true, signal: hangs.signal });
       state(true);
       failures = 0;
-      for await (const event of frames(reply.body)) seen(event);
+      for await (const event of frames(reply.body, heard)) seen(event);
     } catch (error) {
       if (error instanceof ApiError && error.status === 401) throw error;
+    } finally {
+      clearTimeout(timer);
     }
     state(false);
     await new Promise((resume) => setTimeout(resume, PAUSES[Math.min(failures++, PAUSES.length - 1)]));
@@ -61,12 +72,13 @@ export async function follow(last, seen, state) {
 }
 
 /** Yield the events of a stream of server-sent events. */
-async function* frames(body) {
+async function* frames(body, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    heard();
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();
     for (const part of parts) {

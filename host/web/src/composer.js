@@ -5,7 +5,8 @@ import { get } from "./api.js";
 import { html } from "./html.js";
 import { ask } from "./dialog.js";
 import { begin } from "./sessions.js";
-import { draft, health, sessions, tell } from "./state.js";
+import { useLoaded } from "./loaded.js";
+import { draft, health, reloads, sessions, tell } from "./state.js";
 import { t } from "./strings.js";
 
 const MOST = 5 << 20; // bytes of a picture or a file that go along
@@ -130,17 +131,34 @@ function Mode({ shown }) {
 /** What stands there while no session does: the first message begins one. */
 export function Start() {
   const [text, setText] = useState(localStorage.getItem("draft.") ?? "");
-  const [folder, setFolder] = useState("");
+  const [wanted, want] = useState({});
+  const sending = useRef(false);
+  const agents = useLoaded("/agents", reloads.value) ?? [];
+  const models = useLoaded("/models", reloads.value) ?? [];
   const write = (value) => {
     setText(value);
     localStorage.setItem("draft.", value);
   };
   const send = async (event) => {
     event.preventDefault();
-    const shown = text.trim() && (await begin(folder || health.value?.vault));
+    if (sending.current || !text.trim()) return;
+    sending.current = true;
+    const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value));
+    const shown = await begin({ vault: health.value?.vault, ...given });
+    sending.current = false;
     if (!shown) return;
+    const typed = localStorage.getItem("draft.") ?? ""; // more than was sent, if somebody went on typing
+    const rest = typed === text ? "" : typed.startsWith(text) ? typed.slice(text.length) : typed;
+    if (rest) draft.value = { session: shown.id, text: rest };
+    const sent = shown.prompt(text);
     write("");
-    await shown.prompt(text);
+    await sent;
+  };
+  const choice = (name) => (event) => want({ ...wanted, [name]: event.target.value });
+  const mode = async (event) => {
+    const full = event.target.value === "full_access";
+    event.target.value = wanted.mode ?? "";
+    if (!full || (await ask(t("confirmFull")))) want({ ...wanted, mode: full ? "full_access" : "", confirm: full });
   };
   const folders = [...new Set([health.value?.vault, ...sessions.value.map((row) => row.vault)].filter(Boolean))];
   return html`
@@ -149,7 +167,13 @@ export function Start() {
       <textarea id="message" rows="3" aria-label=${t("prompt")} placeholder=${t("prompt")} value=${text} onInput=${(event) => write(event.target.value)}
         onKeyDown=${(event) => event.key === "Enter" && !event.shiftKey && !event.altKey && !event.isComposing && send(event)}></textarea>
       <div class="row">
-        <label>${t("folder")} <input list="folders" placeholder=${health.value?.vault ?? ""} value=${folder} onInput=${(event) => setFolder(event.target.value)} /></label>
+        <select class=${`mode ${wanted.mode}`} aria-label=${t("mode")} value=${wanted.mode ?? ""} onChange=${mode}>
+          <option value="">${t("agent")}</option><option value="full_access">${t("fullAccess")}</option></select>
+        <label>${t("who_answers")} <select value=${wanted.agent ?? ""} onChange=${choice("agent")}><option value="">${t("default")}</option>
+          ${agents.filter((one) => one.mode !== "subagent").map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select></label>
+        <label>${t("model")} <input list="all-models" placeholder=${t("default")} value=${wanted.model ?? ""} onInput=${choice("model")} /></label>
+        <datalist id="all-models">${models.map((one) => html`<option value=${one.id} />`)}</datalist>
+        <label>${t("folder")} <input list="folders" placeholder=${health.value?.vault ?? ""} value=${wanted.vault ?? ""} onInput=${choice("vault")} /></label>
         <datalist id="folders">${folders.map((one) => html`<option value=${one} />`)}</datalist>
         <button class="primary">${t("send")}</button>
       </div>

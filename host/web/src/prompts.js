@@ -55,7 +55,7 @@ function Base({ onSaved }) {
     <form class="settings" onSubmit=${(event) => { event.preventDefault(); put(standard ? { mode: "default" } : settings); }}>
       <h2>${t("base")}</h2>
       <div class="row">${["default", "custom"].map((mode) => html`<label><input type="radio" name="prompt-mode" checked=${settings.mode === mode} onChange=${() => change({ mode })} /> ${t(mode)}</label>`)}</div>
-      <textarea rows="8" aria-label=${t("base")} readonly=${standard} value=${settings.text} onInput=${(event) => change({ text: event.target.value })}></textarea>
+      ${!standard && html`<textarea rows="8" aria-label=${t("base")} value=${settings.text} onInput=${(event) => change({ text: event.target.value })}></textarea>`}
       ${!standard && html`<div class="parameters">${Object.entries(PARAMETERS).map(([name, [min, max, step]]) => html`
         <label key=${name}>${name} <input type="number" min=${min} max=${max} step=${step} disabled=${settings[name] === null} value=${settings[name] ?? ""} onInput=${number(name)} /></label>
         <label class="default"><input type="checkbox" checked=${settings[name] === null} onChange=${(event) => change({ [name]: event.target.checked ? null : 1 })} /> ${t("modelDefault")}</label>`)}</div>`}
@@ -89,7 +89,7 @@ function Context({ context, shown }) {
     <p>${count(context.request_tokens)}${context.window ? ` / ${count(context.window)}` : ""} ${t("tokens")} · ${t("limit")} ${count(context.limit)}</p>
     <${Bars} rows=${{ [t("system")]: context.parts.system, ...tools, [t("instructions")]: context.parts.instructions, [t("kept")]: context.parts.summary, [t("turns")]: context.parts.turns }} />
     <h3>${t("byPlugin")}</h3><${Bars} rows=${context.plugins} />
-    <h2>${t("compaction")}</h2>
+    <h2>${t("compaction")}</h2><p>${t("small")}</p>
     <div class="row"><button onClick=${compact}>${t("compact")}</button>
       ${compaction && html`<label><input type="checkbox" checked=${enabled ?? compaction.enabled} onChange=${turn} /> ${t("automatic")}</label>`}</div>
   `;

@@ -5,10 +5,10 @@ import { html } from "./html.js";
 import { approvals, choose, found, health, listSessions, open, running, sessions, tell } from "./state.js";
 import { t } from "./strings.js";
 
-/** Begin a session in a folder, show it, and return it; nothing where the server will not. */
-export async function begin(vault) {
+/** Begin a session, show it, and return it; nothing where the server will not. */
+export async function begin(wanted) {
   try {
-    const row = await post("/sessions", vault ? { vault } : {});
+    const row = await post("/sessions", wanted);
     await listSessions();
     choose(row.id);
     return open.value;
@@ -29,7 +29,7 @@ export function Sessions() {
     <aside class="sessions" aria-label=${t("sessions")}>
       <header>
         <b>Moryflow</b>
-        <button class="new" onClick=${() => begin(open.value?.row.value?.vault)}>+ ${t("new")}</button>
+        <button class="new" onClick=${() => choose(null)}>+ ${t("new")}</button>
         <form role="search" onSubmit=${look}>
           <input type="search" aria-label=${t("search")} placeholder=${t("search")} value=${text} onInput=${(event) => {
             setText(event.target.value);

@@ -1,6 +1,7 @@
 // What the page knows, as signals; and what each event changes in it.
 import { batch, computed, signal } from "@preact/signals";
 import { at, follow, get, post } from "./api.js";
+import { ask } from "./dialog.js";
 import { t } from "./strings.js";
 
 export const health = signal(null);
@@ -232,14 +233,14 @@ export class Shown {
 
   /** Send a prompt, or run the slash command that it is. */
   async prompt(text, attached = {}) {
-    const [, name, rest] = /^\/([\w:.@-]+)\s*([^]*)$/.exec(text) ?? [];
+    const [, name, rest] = /^\s*\/([\p{L}\p{N}_:.@?-]+)(?:\s+([^]*))?$/u.exec(text) ?? [];
+    if (!name) return this.send(text, attached);
     try {
-      if (name && (await get("/commands")).some((one) => one.name === name)) return await this.command(name, rest);
+      await this.command(name, rest ?? "");
     } catch (error) {
-      draft.value = { session: this.id, text }; // nobody knows whether it is a command, so it must not become a prompt
-      return tell(error);
+      draft.value = { session: this.id, text }; // it never becomes a prompt, also if there is no such command
+      tell(error);
     }
-    this.send(text, attached);
   }
 
   /** Send a prompt as it is. */
@@ -250,7 +251,11 @@ export class Shown {
   }
 
   async command(name, text) {
-    const said = await post(`${at("sessions", this.id)}/command`, { name, text });
+    const path = `${at("sessions", this.id)}/command`;
+    const said = await post(path, { name, text }).catch(async (error) => {
+      if (error.code !== "confirm_required" || !(await ask(t("confirmFull")))) throw error;
+      return post(path, { name, text, confirm: true });
+    });
     notice.value = said.text;
     await this.load();
     if (said.prompt) this.send(said.prompt, said.foreign ? { typed: 0 } : {});
@@ -262,7 +267,8 @@ export class Shown {
     this.sending = true;
     const { key, ...body } = first;
     try {
-      await post(`${at("sessions", this.id)}/prompt`, body, { headers: { "Idempotency-Key": key } });
+      const { turn, text } = await post(`${at("sessions", this.id)}/prompt`, body, { headers: { "Idempotency-Key": key } });
+      if (turn === null) notice.value = text; // it was a command
       this.keep(this.queue.value.filter((one) => one.key !== key));
     } catch (error) {
       if (error.status === 409) {

@@ -2,14 +2,14 @@
 
 const EN = {
   sessions: "Sessions", new: "New session", search: "Search", nothingFound: "Nothing found.", untitled: "New session", send: "Send", stop: "Stop", queued: "queued", remove: "Remove",
-  welcome: "What would you like to do?", folder: "Folder", toMessage: "To the message", rename: "Change the title",
+  welcome: "What would you like to do?", who_answers: "Agent", folder: "Folder", toMessage: "To the message", rename: "Change the title",
   prompt: "Message", agent: "Agent", answer: "Answer", fullAccess: "Full access", model: "Model", mode: "Mode", you: "You", note: "Note to the model",
   confirmFull: "Full access allows every tool what you may do yourself, without asking. Explicit denies stay. Go on?",
   yes: "Yes", cancel: "Cancel", once: "Once", always: "Always", refuse: "Refuse", reason: "Why not (for the model)",
   mayIt: "May it do this?", circles: "It goes in circles. Go on?", changed: "This changed since you were asked.", answered: "Answered already",
   truncated: "truncated", viewFull: "View full output", more: "More", expired: "The stored output has expired.", running: "running", arguments: "Arguments",
   waiting: "waits for you", pending: "pending", ok: "done", error: "failed", denied: "refused", interrupted: "interrupted",
-  reasoning: "Reasoning", compacted: "Compacted", kept: "Summary", undoCompaction: "Undo compaction", undone: "undone", compacting: "compacting", notCompacted: "Not compacted",
+  reasoning: "Reasoning", compacted: "Compacted", kept: "Summary", undoCompaction: "Undo compaction", undone: "undone", compacting: "compacting", small: "In a small window, older outputs are left out first, then older turns are summarized; at least the last turn stays whole.", notCompacted: "Not compacted",
   compact: "Compact now", compaction: "Compaction", automatic: "by itself, when the window fills", older: "Older messages", hidden: "older outputs hidden from the model",
   offline: "The server is not there. What you type is kept.", noToken: "Open the link that `moryflow serve` printed. `moryflow serve --link` prints another.",
   question: "A question waits", questions: "Questions that wait", tree: "Tree", prompts: "Prompt", plugins: "Plugins", stats: "Statistics", close: "Close",
@@ -28,14 +28,14 @@ const EN = {
 
 const ZH = {
   sessions: "会话", new: "新会话", search: "搜索", nothingFound: "没有找到。", untitled: "新会话", send: "发送", stop: "停止", queued: "排队中", remove: "移除",
-  welcome: "想做什么？", folder: "文件夹", toMessage: "跳到输入框", rename: "修改标题",
+  welcome: "想做什么？", who_answers: "代理", folder: "文件夹", toMessage: "跳到输入框", rename: "修改标题",
   prompt: "消息", agent: "代理", answer: "回答", fullAccess: "完全访问", model: "模型", mode: "模式", you: "你", note: "给模型的备注",
   confirmFull: "完全访问允许所有工具执行你本人可执行的操作，且不再询问；明确的拒绝规则仍然有效。继续吗？",
   yes: "是", cancel: "取消", once: "仅此一次", always: "总是", refuse: "拒绝", reason: "拒绝的原因（给模型看）",
   mayIt: "允许这样做吗？", circles: "代理在原地打转。继续吗？", changed: "询问之后内容已变化。", answered: "已被回答",
   truncated: "已截断", viewFull: "查看完整输出", more: "更多", expired: "保存的输出已过期。", running: "运行中", arguments: "参数",
   waiting: "等待你的回答", pending: "待处理", ok: "完成", error: "失败", denied: "已拒绝", interrupted: "已中断",
-  reasoning: "推理", compacted: "已压缩", kept: "摘要", undoCompaction: "撤销压缩", undone: "已撤销", compacting: "正在压缩", notCompacted: "未能压缩",
+  reasoning: "推理", compacted: "已压缩", kept: "摘要", undoCompaction: "撤销压缩", undone: "已撤销", compacting: "正在压缩", small: "窗口较小时，先略去较早的输出，再把较早的轮次写成摘要；至少保留最近一轮的全文。", notCompacted: "未能压缩",
   compact: "立即压缩", compaction: "压缩", automatic: "窗口将满时自动进行", older: "更早的消息", hidden: "条较早的输出已对模型隐藏",
   offline: "服务器不可用。你输入的内容已保留。", noToken: "请打开 `moryflow serve` 打印的链接；`moryflow serve --link` 可再打印一个。",
   question: "有问题等待回答", questions: "等待回答的问题", tree: "树", prompts: "提示词", plugins: "插件", stats: "统计", close: "关闭",

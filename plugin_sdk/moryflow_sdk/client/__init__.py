@@ -177,7 +177,10 @@ class ClientSession:
         try:
             async for event in events:
                 if event.type == "open" and not turn:
-                    turn = str((await self._client.prompt(self.id, text, key=secrets.token_hex(12), **options))["turn"])
+                    begun = await self._client.prompt(self.id, text, key=secrets.token_hex(12), **options)
+                    if begun["turn"] is None:  # a slash command, which reaches no model
+                        return
+                    turn = str(begun["turn"])
                 elif event.type not in ("open", "reset"):
                     yield event
                 if event.session == self.id and event.turn == turn:

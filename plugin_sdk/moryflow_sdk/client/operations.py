@@ -96,7 +96,7 @@ class Operations:
         return await self._call("GET", "/permissions/explain", given)
 
     async def prompt_settings(self) -> Any:
-        """Show the base of the system prompt and the model's parameters."""
+        """Show the base of the system prompt and the model's parameters: your own, which the mode `default` only keeps."""
         return await self._call("GET", "/settings/prompt", {})
 
     async def change_prompt_settings(
@@ -108,7 +108,7 @@ class Operations:
         topP: float | None = None,
         maxTokens: int | None = None,
     ) -> Any:
-        """Replace the base of the system prompt and the parameters, or go back to the default; other settings stay."""
+        """Replace the base of the system prompt and the parameters, or go back to the default, which keeps them unused."""
         given: dict[str, Any] = {"mode": mode, "text": text, "temperature": temperature, "topP": topP, "maxTokens": maxTokens}
         return await self._call("PUT", "/settings/prompt", given)
 
@@ -228,9 +228,10 @@ class Operations:
         """Do again what the last undo took back."""
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/redo", {"how": how})
 
-    async def command(self, id: str, name: str, *, text: str = "") -> Any:
-        """Run a slash command that a plugin brings."""
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", {"name": name, "text": text})
+    async def command(self, id: str, name: str, *, text: str = "", confirm: bool = False) -> Any:
+        """Run a slash command: help, mode, model, agent, compact, or one that a plugin brings."""
+        given: dict[str, Any] = {"name": name, "text": text, "confirm": confirm}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", given)
 
     async def prompt(
         self,

@@ -183,6 +183,24 @@ def test_slash_commands_run_and_other_slashes_are_prompts(client: Client, vault:
     assert "nothing" in client.fail("session/prompt", _prompt(session, "/continue"))["message"]
 
 
+def test_no_line_with_a_slash_and_a_word_reaches_a_model(client: Client, vault: Path) -> None:
+    """The commands that work everywhere do so here; what is none is said; full access is confirmed (D86, S0.68)."""
+    session = client.session(vault)  # its model has no answer
+    for line in ("/nonsense x", " /nonsense", "/mode nowhere", "/模式"):
+        assert "there is no" in client.fail("session/prompt", _prompt(session, line))["message"]
+    for line, said in (
+        ("/mode agent", "mode: agent"),
+        ("/help", "/compact"),
+        ("/agent plan", "agent: plan"),
+        ("/model", "script:"),
+    ):
+        client.seen.clear()
+        assert client.prompt(session, line) == "end_turn"
+        assert said in client.said()
+    client.answer = lambda _: {"outcome": {"outcome": "cancelled"}}
+    assert "not confirmed" in client.fail("session/prompt", _prompt(session, "/mode full_access"))["message"]
+
+
 def test_a_plan_of_a_plugin_is_shown(client: Client, vault: Path) -> None:
     """An event of a plugin that is called plan becomes a plan; what is not an entry is left out (E.3)."""
     session = client.session(vault, DANGER, "done")

@@ -48,6 +48,39 @@ def test_the_first_message_begins_a_session(server: Server, tab: Tab) -> None:
     assert server.get(f"/sessions/{session}")["vault"] == str(server.vault)
 
 
+def test_a_session_is_chosen_and_typed_into_before_it_exists(server: Server, tab: Tab) -> None:
+    """Mode, agent and model come with the first message; nothing is lost or sent twice at a slow server (S0.68)."""
+    script = server.vault / "chosen.json"
+    script.write_text('["Chosen."]')
+    page = tab(server, server.session("Old."))
+    page.locator(".sessions .new").click()
+    page.locator(".start select.mode").select_option("full_access")
+    page.locator("dialog button", has_text="Yes").click()
+    page.locator(".start label select").select_option("plan")
+    page.locator(".start input[list=all-models]").fill(f"script:{script}")
+    before = len(server.get("/sessions"))
+
+    def slowly(route: Any) -> None:
+        page.press("#message", "Enter")
+        page.fill("#message", "first and more")
+        route.continue_()
+
+    page.route("**/sessions", lambda route: slowly(route) if route.request.method == "POST" else route.continue_())
+    say(page, "first")
+    page.locator("article.user", has_text="first").wait_for()
+    expect(page.locator(".composer #message")).to_have_value(" and more")
+    rows = server.get("/sessions")
+    assert (len(rows), rows[0]["mode"], rows[0]["agent"]) == (before + 1, "full_access", "plan")
+    say(page, "/nonsense")
+    page.locator(".notice", has_text="there is no command /nonsense").wait_for()
+    expect(page.locator("#message")).to_have_value("/nonsense")
+    say(page, "/mode agent")
+    page.locator(".notice", has_text="mode: agent").wait_for()
+    assert [
+        node["payload"]["text"] for node in server.get(f"/sessions/{rows[0]['id']}")["nodes"] if node["kind"] == "user"
+    ] == ["first"]
+
+
 def test_what_is_finished_is_drawn_once(server: Server, tab: Tab) -> None:
     """While the next answer streams, the elements of the one before stay the very same; focus stays in the input."""
     session = server.session("**One.** " * 20, "Two. " * 200)

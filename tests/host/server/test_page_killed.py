@@ -6,7 +6,22 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from .conftest import Server, expect, say
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_is_noticed(start: Callable[..., Server], tab: Callable[..., Any]) -> None:
+    """It holds the connection and says nothing, not even that it lives; what is typed is kept, and sent when it goes on."""
+    server = start()
+    page = tab(server, server.session("One."))
+    server.process.send_signal(signal.SIGSTOP)
+    page.locator(".offline").wait_for()
+    say(page, "meanwhile")
+    server.process.send_signal(signal.SIGCONT)
+    page.locator(".markdown", has_text="One.").wait_for()
+    expect(page.locator(".offline")).to_have_count(0)
 
 
 def test_a_turn_of_a_killed_server_is_not_shown_as_running(start: Callable[..., Server], tab: Callable[..., Any]) -> None:

@@ -88,7 +88,10 @@ def test_the_prompt_is_changed_and_reset_alone(server: Server, tab: Callable[...
     with page.expect_response(lambda reply: reply.request.method == "PUT") as changed:
         panel.locator("button", has_text="Back to the default").click()
     assert changed.value.ok
-    assert server.get("/settings/prompt")["mode"] == "default"
+    assert server.get("/settings/prompt") == {**wanted, "mode": "default"}
+    expect(panel.locator("form textarea")).to_have_count(0)  # what is built in is not shown
+    panel.get_by_label("Custom").check()
+    expect(panel.locator("form textarea")).to_have_value("You are terse.")
     assert json.loads((server.home / "config.jsonc").read_text())["language"] == "en"
     panel.locator(".bars th", has_text="tools").wait_for()
 
@@ -336,7 +339,7 @@ def test_neither_end_of_a_call_is_out_of_sight(server: Server, tab: Callable[...
 def test_what_is_typed_meanwhile_stays_when_a_message_comes_back(server: Server, tab: Callable[..., Any]) -> None:
     """The message that could not be sent stands before it (S0.47)."""
     page = tab(server, server.session("One."))
-    page.route("**/commands", lambda route: page.fill("#message", "and more") or route.abort())
+    page.route("**/command", lambda route: page.fill("#message", "and more") or route.abort())
     say(page, "/undo")
     expect(page.locator("#message")).to_have_value("/undo\nand more")
 

@@ -108,6 +108,7 @@ def test_a_question_is_answered_once_and_for_what_was_judged(server: Server) -> 
             ({"reply": "maybe", "hash": about}, 422, "invalid"),
             ({"hash": about}, 422, "invalid"),
             ({"reply": "once"}, 422, "no_hash"),
+            ({"remember": "always"}, 422, "no_hash"),
             ({"reply": "once", "hash": "other"}, 409, "changed"),
         ):
             reply = server.ask("POST", f"/approvals/{name}", body)
@@ -337,6 +338,24 @@ def test_a_long_output_is_read_by_range(shared: Server) -> None:
     assert shared.ask("GET", "/outputs/none").status == 404
 
 
+def test_no_line_with_a_slash_and_a_word_reaches_a_model(shared: Server) -> None:
+    """As a prompt too: the commands that work everywhere are run, full access is confirmed, what is none is said (D86)."""
+    session = shared.session({"calls": [{"name": "danger", "arguments": {"what": "x"}}]}, mode="full_access", confirm=True)
+    path = f"/sessions/{session}/prompt"
+    for line in ("/nonsense x", "\n /nonsense", "/mode nowhere", "/模式", "/MODE agent"):
+        assert shared.ask("POST", path, {"text": line}).status == 422, line
+    said = {line: shared.post(path, {"text": line}, 202) for line in ("/mode agent", "/help", "/model", "/agent plan")}
+    assert {one["turn"] for one in said.values()} == {None}
+    assert (said["/mode agent"]["text"], "/compact: " in said["/help"]["text"]) == ("mode: agent", True)
+    refused = shared.ask("POST", path, {"text": "/mode full_access"})
+    assert (refused.status, refused.json["code"]) == (409, "confirm_required")
+    assert shared.ask("POST", path, {"text": "/compact"}).status == 422  # there is nothing to compact
+    row = shared.get(f"/sessions/{session}")
+    assert (row["mode"], row["agent"], row["turns"]) == ("agent", "plan", [])
+    assert shared.post(f"/sessions/{session}/command", {"name": "mode", "text": "full_access", "confirm": True})["text"]
+    assert shared.get(f"/sessions/{session}")["mode"] == "full_access"
+
+
 def test_the_prompt_settings_go_back_and_forth(shared: Server) -> None:
     """`null` is the model's default, and a reset touches nothing else (S0: prompt tab)."""
     before = shared.get("/settings/prompt")
@@ -346,7 +365,8 @@ def test_the_prompt_settings_go_back_and_forth(shared: Server) -> None:
     assert shared.get("/settings/prompt") == custom
     assert shared.ask("PUT", "/settings/prompt", {"mode": "custom", "text": "x", "temperature": 9}).status == 422
     assert shared.get("/settings/prompt") == custom
-    assert shared.ask("PUT", "/settings/prompt", {"mode": "default"}).json == before
+    assert shared.ask("PUT", "/settings/prompt", {"mode": "default"}).json == {**custom, "mode": "default"}  # kept, not used
+    assert before["text"] == ""  # what is built in is not the user's text
 
 
 def test_every_operation_is_described(shared: Server) -> None:

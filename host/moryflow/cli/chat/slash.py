@@ -14,6 +14,7 @@ from moryflow.approvals import OFFERED, answer_of
 from moryflow.cli.commands.session_history import REMOVE, compaction_text, lines_of, switch_text
 from moryflow.cli.options import EFFORTS
 from moryflow.cli.terminal import columns, first_line, say, terminal_width
+from moryflow.runtime.slash_lines import COMMON
 
 from .picker import PickItem
 
@@ -59,7 +60,7 @@ class Slash:
         session = SessionCommands(talk)
         self._own: dict[str, tuple[str, Callable[[str], Awaitable[None]]]] = {
             "help": ("this list", self._help),
-            "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
+            "mode": (COMMON["mode"][0], self._mode),
             "model": ("pick the model that goes on, or name it: /model NAME", self._model),
             "effort": ("show how long the model reasons, or change it: /effort none|low|medium|high|default", self._effort),
             "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", agents.agent),
@@ -82,7 +83,7 @@ class Slash:
             "plugins": ("list the plugins, with what failed", session.plugins),
             "context": ("show what fills the window of the model, by source", session.context),
             "cost": ("show what this session has taken: turns, tokens, cost", session.cost),
-            "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", session.compact),
+            "compact": (COMMON["compact"][0], session.compact),
             "export": ("write this conversation to a file: /export [FILE.md or FILE.jsonl]", session.export),
             "quit": ("end the conversation", self._quit),
         }

@@ -1,0 +1,81 @@
+"""Lines that begin with a slash and a word: commands on every surface, and never a prompt for a model.
+
+The host's own commands that work everywhere are in one table here. `chat` and editors have a few more of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from moryflow_sdk import ConfigError, SlashResult
+from moryflow_sdk.support.texts import did_you_mean
+
+from .session_commands import compact_now, run_slash
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .session import Session
+
+COMMON: Mapping[str, tuple[str, str]] = {
+    "help": ("list the commands", ""),
+    "mode": ("show the mode, or change it: /mode agent|full_access", "agent or full_access"),
+    "model": ("show the model that goes on, or name another: /model NAME", "name of a model"),
+    "agent": ("show the agents, or let another one go on: /agent ID", "id of an agent"),
+    "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", "what it must keep above all"),
+}
+"""By name: what a command does, and a hint for the text after it."""
+_LINE = re.compile(r"\s*/([\w:.@?-]+)(?:\s+(.*))?\s*", re.DOTALL)
+Confirm = Callable[[], Awaitable[bool]]
+
+
+def slash_line(text: str) -> tuple[str, str] | None:
+    """Return the command that a line names and the text after it; ``None`` if it is a prompt, as ``/etc/hosts`` is."""
+    found = _LINE.fullmatch(text)
+    return (found[1], (found[2] or "").strip()) if found else None
+
+
+async def run_line(
+    host: Host, session: Session, line: tuple[str, str], confirmed: Confirm, more: Collection[str] = ()
+) -> SlashResult:
+    """Run a command of the table or of a plugin; a prompt in its result is to be sent.
+
+    :param confirmed: whether the user confirms full access; asked only if it is needed.
+    :param more: names of commands that the surface has of its own, for the message about an unknown one.
+    :raises ConfigError: there is no such command, it takes no such value, or full access was not confirmed.
+    """
+    name, text = line
+    theirs = {one.name: one.help for one in host.plugin_set.commands.values() if one.slash is not None}
+    match name:
+        case "help":
+            known = {**theirs, **{name: about for name, (about, _) in COMMON.items()}}
+            return SlashResult(text="\n".join(f"/{one}: {about}" for one, about in sorted(known.items())))
+        case "mode":
+            if text and text not in ("agent", "full_access"):
+                raise ConfigError(f"there is no mode {text[:80]!r}", next_step="/mode agent, or /mode full_access")
+            if text == "full_access" != session.mode and not await confirmed():
+                raise ConfigError("full_access was not confirmed", next_step="choose the mode beside the input")
+            if text:
+                await session.set_mode(text)
+            return SlashResult(text=f"mode: {session.mode}")
+        case "model":
+            if text:
+                await host.refresh_if_changed()
+                session.check_choice(None, text)
+                await session.set_model(text)
+            return SlashResult(text=f"model: {host.choose_model(session)[1].id}")
+        case "agent":
+            if text:
+                await host.refresh_if_changed()
+                session.check_choice(text, None)
+                await session.set_agent(text)
+            offered = ", ".join(one.id for one in host.agents.values() if not one.hidden and one.mode != "subagent")
+            return SlashResult(text=f"agent: {session.agent.id}; there are {offered}")
+        case "compact":
+            done = await compact_now(host, session, text)
+            return SlashResult(text=f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now")
+        case _ if name in theirs:
+            return await run_slash(host, session, name, text)
+    hint = did_you_mean(name, [*COMMON, *theirs, *more], "/")
+    raise ConfigError(f"there is no command /{name[:80]}{hint}", next_step="/help lists them")
