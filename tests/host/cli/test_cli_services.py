@@ -1,0 +1,91 @@
+"""One session passes on every service: tools, parallel calls, reasoning, image, summary, title, schema, resume."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "data" / "services"))
+
+from strict import RULES, SERVICES, SIGNATURE, StrictServer
+
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+ODD_TOOL = """
+from moryflow_sdk import tool
+
+@tool
+def pair(p: tuple[int, str], tags: list | None = None) -> str:
+    "A pair."
+    return str(p)
+"""
+
+
+def configure(cli: Any, *servers: StrictServer) -> None:
+    providers = {
+        SERVICES[server.service].provider: {
+            "baseUrl": server.url,
+            "apiKey": "k",
+            "models": {SERVICES[server.service].model: {"contextWindow": 40_000, "images": True}},
+        }
+        for server in servers
+    }
+    runtime = {"tools": {"external": {"enabled": True}}, "titles": {"model": "session"}}
+    cli.config(models={"providers": providers}, agents={"runtime": runtime})
+    (cli.home / "tools").mkdir(exist_ok=True)
+    (cli.home / "tools" / "pair.py").write_text(ODD_TOOL, encoding="utf-8")
+    (cli.vault / "dot.png").write_bytes(PNG)
+
+
+def model_of(service: str) -> str:
+    return f"{SERVICES[service].provider}/{SERVICES[service].model}"
+
+
+def succeeds(cli: Any, *words: str) -> str:
+    done = cli(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_one_session_passes_on_every_service(cli: Any, service: str, tmp_path: Path) -> None:
+    """What a service wants back goes back, what it refuses is not sent again (S4.6, S0.24, S0.79)."""
+    with StrictServer(service) as server:
+        configure(cli, server)
+        model = model_of(service)
+        assert succeeds(cli, "run", "-m", model, "-f", "dot.png", "--effort", "high", "look at this") == "all done\n"
+        assert succeeds(cli, "run", "-c", "look again") == "all done\n"
+        assert json.loads(succeeds(cli, "run", "-c", "how many?", "--schema", json.dumps(SCHEMA))) == {"n": 1}
+        for word in ("one", "two", "three", "four"):
+            succeeds(cli, "run", "-c", f"{word} {'and so on ' * 600}")
+        succeeds(cli, "session", "compact")
+        assert succeeds(cli, "run", "-c", "look once more") == "all done\n"
+        succeeds(cli, "session", "fork")
+        assert succeeds(cli, "run", "-c", "look in the fork") == "all done\n"
+        succeeds(cli, "session", "export", "--to", str(tmp_path / "s.jsonl"))
+        succeeds(cli, "session", "import", str(tmp_path / "s.jsonl"))
+        assert succeeds(cli, "run", "-c", "look after the import") == "all done\n"
+        if SERVICES[service].reasoning in ("extra_content", "reasoning_details", "thinking_blocks"):
+            assert SIGNATURE in json.dumps(server.bodies[-1]["messages"])
+        summary = next(body for body in server.bodies if "You write the record" in json.dumps(body["messages"]))
+        assert summary.keys() <= {"model", "stream", "stream_options", "messages"}
+
+
+@pytest.mark.parametrize("later", ["deepseek", "kimi", "gemini", "groq", "mistral", "bedrock"])
+def test_a_session_that_began_at_one_service_goes_on_at_another(cli: Any, later: str) -> None:
+    """What the first added is not sent to the second, which gets what it needs all the same (S4.6)."""
+    with StrictServer("openrouter") as first, StrictServer(later) as second:
+        configure(cli, first, second)
+        succeeds(cli, "run", "-m", model_of("openrouter"), "look")
+        assert succeeds(cli, "run", "-c", "-m", model_of(later), "look") == "all done\n"
+        assert SIGNATURE not in json.dumps(second.bodies[0]["messages"])
+
+
+def test_every_rule_has_a_source() -> None:
+    """A rule is what somebody saw (R2)."""
+    assert all(rule.source.startswith("https://") and rule.services for rule in RULES)
