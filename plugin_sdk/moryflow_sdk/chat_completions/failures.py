@@ -179,6 +179,9 @@ class _Detail:
         numbers = (_number(str(found.get(key, ""))) for key in ("code", "status", "status_code", "http_code"))
         status = next((int(number) for number in numbers if number is not None and 100 <= number < 600), None)
         message: Any = next((found[key] for key in _MESSAGES if found.get(key)), "")
+        behind: Any = found.get("metadata")
+        if isinstance(behind, dict) and isinstance(raw := cast("dict[str, Any]", behind).get("raw"), str):
+            message = f"{message}: {raw}"  # OpenRouter's own message says only that its provider failed
         kind, param = " ".join(words).lower().replace(" ", "_"), _short(found.get("param") or _place(found.get("loc")))
         return cls(_short(message), kind, status, _retry_delay(found.get("details")), param)
 

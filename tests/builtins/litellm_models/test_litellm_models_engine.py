@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from moryflow.testing.replies import LoopbackServer, Reply, failure
 from moryflow_builtins.litellm_models import LitellmModels
-from moryflow_sdk import Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
+from moryflow_sdk import ChatParams, Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
 from moryflow_sdk.support.settings import ModelsSettings
 from stream_corpus import replies
 
@@ -263,3 +263,28 @@ async def test_the_corpus_in_anthropics_form(case: dict[str, Any]) -> None:
     given = {id for _, ids in wanted for id in ids}
     assert (turn, [call.id if call.id in given else "<generated>" for call in calls]) in wanted
     assert "SECRET" not in str(error)
+
+
+async def test_signed_thoughts_go_back_to_anthropic_and_the_effort_is_its_own() -> None:
+    """Anthropic refuses a tool turn without them, and to think in the turn of another model (S4.6)."""
+    pieces = ({"type": "thinking_delta", "thinking": "I "}, {"type": "thinking_delta", "thinking": "look."})
+    signed = block(0, {"type": "thinking", "thinking": ""}, *pieces, {"type": "signature_delta", "signature": "sig"})
+    sealed = block(1, {"type": "redacted_thinking", "data": "sealed"})
+    reply = sse(START, *signed, *sealed, *called("toolu_1", "{}", index=2), *end("tool_use"))
+    params = ChatParams(reasoning_effort="low")
+    with LoopbackServer(reply, otherwise=sse(START, *said("done"), *end("end_turn"))) as server:
+        serving = provider(server)
+        model = serving.find("anthropic/claude-sonnet-4-5")
+        assert model is not None
+        first = ModelRequest(model=model, messages=(Message(role="user", text="hi"),), tools=(LS,), params=params)
+        finished = [event async for event in serving.stream(first)][-1]
+        answer = Message(role="assistant", tool_calls=finished.tool_calls, extra=finished.extra, origin=finished.origin)
+        result = Message(role="tool", call_id="toolu_1", text="x")
+        for asked in (answer, answer.replace(origin="another service")):
+            request = first.replace(messages=(*first.messages, asked, result))
+            assert [event async for event in serving.stream(request)][-1].reason == "stop"
+    begun, own, foreign = (request.body for request in server.requests)
+    assert begun["thinking"]["budget_tokens"] > 0 and own["thinking"]["budget_tokens"] > 0
+    blocks = [{"type": "thinking", "thinking": "I look.", "signature": "sig"}, {"type": "redacted_thinking", "data": "sealed"}]
+    assert [part for part in own["messages"][1]["content"] if "thinking" in part["type"]] == blocks
+    assert "thinking" not in foreign and not [part for part in foreign["messages"][1]["content"] if "thinking" in part["type"]]

@@ -33,6 +33,7 @@ async def ask(server: LoopbackServer, params: ChatParams, times: int = 1, **chan
 REFUSALS: list[tuple[Reply, str, str]] = [
     (failure(400, "Unsupported value: 'temperature' does not support 0.2 with this model."), "temperature", "acme refuses"),
     (failure(400, "bad", param="temperature"), "temperature", "acme refuses temperature for m"),
+    (failure(400, "Provider returned error", metadata={"raw": "'top_p' is unsupported"}), "top_p", "acme refuses top_p"),
     (failure(422, "Extra inputs are not permitted: top_p"), "top_p", "acme refuses top_p"),
     (failure(400, "litellm.UnsupportedParamsError: azure does not support parameters: ['top_p']"), "top_p", "acme refuses"),
     (failure(400, "unknown field stream_options"), "stream_options", ""),
