@@ -194,6 +194,14 @@ def test_export_and_import_lose_nothing(cli: Any, talked: str, tmp_path: Any) ->
     assert "Traceback" not in done.stderr
 
 
+def test_an_export_is_readable_where_its_name_says_so(cli: Any, talked: str, tmp_path: Any) -> None:
+    """Markdown or one page that runs nothing, by the ending (S2.14)."""
+    for name, begins in (("a.md", "# "), ("a.html", "<!doctype html>")):
+        assert cli("session", "export", talked, "--to", str(tmp_path / name)).returncode == 0
+        text = (tmp_path / name).read_text()
+        assert text.startswith(begins) and "second" in text and "<script" not in text
+
+
 def test_an_import_never_works_in_the_folder_that_its_file_names(cli: Any, talked: str) -> None:
     """A stranger's file may name the home or /: the session works here, or where --vault says, and that is shown (R20)."""
     lines = cli("session", "export", talked).stdout.replace(json.dumps(str(cli.vault)), '"/"', 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,8 @@ class Slash:
             "context": ("show what fills the window of the model, by source", session.context),
             "cost": ("show what this session has taken: turns, tokens, cost", session.cost),
             "compact": (COMMON["compact"][0], session.compact),
-            "export": ("write this conversation to a file: /export [FILE.md or FILE.jsonl]", session.export),
+            "export": ("write this conversation to a file: /export [FILE.md, FILE.html or FILE.jsonl]", session.export),
+            "share": ("write this conversation as one page to send to others: /share [FILE.html]", session.share),
             "quit": ("end the conversation", self._quit),
         }
 
@@ -386,6 +387,7 @@ class SessionCommands:
         say(f"written to {file}")
 
     async def _write(self, file: Path) -> None:
+        from moryflow.cli.commands.readable import ENDINGS, readable
         from moryflow.cli.commands.session import write_lines, write_whole
 
         host = self._talk.host
@@ -396,7 +398,11 @@ class SessionCommands:
         title = (await host.session(host.row.id)).title
         path = await host.path(host.row.id)
         with write_whole(file) as out:
-            out.write(f"# {title or host.row.id}\n\n" + "\n".join(_markdown(path)))
+            out.write(readable(file.suffix if file.suffix in ENDINGS else ".md", title or host.row.id, path))
+
+    async def share(self, name: str) -> None:
+        """Write this conversation as one page that can be sent to others."""
+        await self.export(name or f"{self._talk.host.row.id}.html")
 
 
 def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
@@ -450,18 +456,3 @@ def _cost_row(model: str, runs: Sequence[RunRow]) -> tuple[str, ...]:
     turns = sum(not run.is_compaction for run in runs)
     tokens = f"{used['input']:,} tokens in ({used['cached']:,} cached), {used['output']:,} out"
     return model, f"{turns} turn{'s' if turns != 1 else ''}", tokens, cost
-
-
-def _markdown(path: Sequence[Node]) -> Iterator[str]:
-    for node in path:
-        text = str(node.payload.get("text") or "").strip()
-        if node.kind == "user":
-            yield f"## You\n\n{text}\n"
-        elif node.kind == "assistant":
-            calls = "".join(
-                f"- `{call.get('name')}` {first_line(str(call.get('arguments', '')), 200)}\n"
-                for call in node.payload.get("calls", ())
-            )
-            yield "\n".join(part for part in (f"## Agent\n\n{text}\n" if text else "", calls) if part)
-        elif node.kind in ("compaction", "prune") and node.payload.get("summary"):
-            yield f"## Summary of what was before\n\n{node.payload['summary']}\n"

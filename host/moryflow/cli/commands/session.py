@@ -166,14 +166,20 @@ def _tell_notice(event: Event) -> None:
 def export(flags: Flags, session: str | None, file: Path | None) -> None:
     """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file.
 
-    Only you can read a new file.
+    If the file ends in .md or .html, it gets the conversation for people to read. Only you can read a new file.
     """
+    from .readable import ENDINGS, readable
+
     if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/streams.py
         file = None
 
     async def work(store: Store) -> tuple[int, int]:
         row = await find(store, session, flags)
         with nullcontext(sys.stdout) if file is None else write_whole(file) as out:
+            if file is not None and file.suffix in ENDINGS:
+                title = (await with_title(store, row)).title or row.id
+                text = readable(file.suffix, title, await store.path(row.id))
+                return out.write(text) and text.count("\n"), 0
             return await write_lines(store.export(row.id), out), len(await store.family(row.id)) - 1
 
     lines, below = with_store(work)
