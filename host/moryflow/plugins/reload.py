@@ -63,7 +63,7 @@ class ReloadedHost(Protocol):
     development: tuple[Path, ...]
     config: Config
     plugin_set: PluginSet
-    code_files: set[str]
+    code_files: frozenset[str]
     seen: FilesSeen
 
     @property

@@ -65,6 +65,8 @@ def _call(text: str, offered: Collection[str]) -> ToolRequest | None:
         return None
     call = cast("dict[str, Any]", value)
     name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
-    if name not in offered or not isinstance(arguments, dict) or set(call) - {"name", "arguments", "parameters", "type", "id"}:
+    if not isinstance(name, str) or name not in offered or not isinstance(arguments, dict):
+        return None
+    if set(call) - {"name", "arguments", "parameters", "type", "id"}:
         return None
     return ToolRequest(id=new_id(), name=name, arguments=json.dumps(arguments, ensure_ascii=False))
