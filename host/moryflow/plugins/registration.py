@@ -18,7 +18,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType, NoneType, Simp
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import pluggy
-from moryflow_sdk import HOOKS, Agent, BaseProvider, Command, HookOptions, ModelProvider, Tool, hookspecs
+from moryflow_sdk import HOOKS, Agent, Command, HookOptions, ModelProvider, Tool, hookspecs
 from moryflow_sdk.arguments import parameters
 from moryflow_sdk.calls import DOMAINS
 from moryflow_sdk.hookspecs import PROJECT
@@ -320,7 +320,7 @@ def usable_item(item: Any, by: Implementation) -> tuple[Any, Sequence[str], str]
             return item, (item.id,), ""
         case "models":
             if not isinstance(item, ModelProvider):
-                needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
+                needed = ("name", *(name for name in vars(ModelProvider) if not name.startswith("_")))
                 missing = ", ".join(name for name in needed if not hasattr(item, name))
                 problem = f"{class_name(item):.80} is not a model provider: it lacks {missing}"
                 raise Refused(f"{problem}; derive from moryflow_sdk.BaseProvider and write find and stream")

@@ -275,7 +275,7 @@ async def test_a_model_provider_that_lacks_methods_is_told_which(bench: Any):
         "class Echo:\n    name = 'echo'\n    def find(self, model): ...\n@hookimpl\ndef models():\n    return [Echo()]\n",
     )
     found = bench.record("mine", await bench.start())
-    said = "Echo is not a model provider: it lacks prefixes, default, available, prepare, aclose, stream"
+    said = "Echo is not a model provider: it lacks default, available, prepare, stream, aclose"
     assert (found.status, found.stage) == ("loaded", "contribute") and said in found.error and "BaseProvider" in found.error
 
 
