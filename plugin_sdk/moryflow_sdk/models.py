@@ -9,8 +9,8 @@ from ._frozen import Frozen, FrozenMapping
 
 Role = Literal["system", "user", "assistant", "tool"]
 
-SUMMARY_MARK = "【会话摘要】"
-"""The first line of the message that stands for the older part of a conversation; its role is ``system``."""
+SUMMARY_MARKS = {"en": "[Conversation summary]", "zh": "【会话摘要】"}
+"""The first line of the message that stands for the older part of a conversation, by its language; its role is ``system``."""
 
 
 class Image(Frozen):

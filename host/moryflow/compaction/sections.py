@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow_sdk.models import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARKS
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow, Node
@@ -205,11 +205,17 @@ def language_of(texts: Iterable[str]) -> str:
     return "zh" if 3 * wide > len(re.findall(_LETTER, text)) and 10 * len(re.findall(_KANA, text)) < wide else "en"
 
 
+def without_marks(text: str) -> str:
+    for mark in SUMMARY_MARKS.values():
+        text = text.replace(mark, "")
+    return text
+
+
 def clean_summary(answer: str) -> str:
     """Return an answer without the summary mark, thinking, code fences and the host's own sections."""
     text = _THINKING.sub("", answer).strip()
     fenced = _FENCE.match(text)
-    text = (fenced[1] if fenced else text).replace(SUMMARY_MARK, "").strip()
+    text = without_marks(fenced[1] if fenced else text).strip()
     return _drop_sections(text, (*FILES.values(), *NOTES.values()))
 
 
@@ -290,8 +296,8 @@ class Records(NamedTuple):
 
 def compose_summary(written: str, records: Records) -> str:
     """Return the whole summary: the model's sections or a plugin's summary, then the host's sections."""
-    parts = [SUMMARY_MARK, written.strip(), *host_sections(records)]
-    return "\n\n".join(part for part in parts if part).replace(f"{SUMMARY_MARK}\n\n", f"{SUMMARY_MARK}\n", 1)
+    body = "\n\n".join(part for part in (written.strip(), *host_sections(records)) if part)
+    return f"{SUMMARY_MARKS[records.language]}\n{body}"
 
 
 def host_sections(records: Records) -> list[str]:

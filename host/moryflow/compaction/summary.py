@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
-from moryflow_sdk.models import SUMMARY_MARK
 
 from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings
@@ -35,6 +34,7 @@ from .sections import (
     effects,
     first_lines,
     language_of,
+    without_marks,
 )
 from .summarizer import COMPACT_AGENT, Summarizer, SummaryFailed, first_params, instructions
 
@@ -208,7 +208,7 @@ class Writing:
 
         :raises SummaryFailed: it is empty, too long, or not smaller than what it replaces.
         """
-        if not written.replace(SUMMARY_MARK, "").strip():
+        if not without_marks(written).strip():
             raise SummaryFailed("the summary is empty")
         size, replaced = self.job.meter.estimate(summary), self.job.replaced - self.job.protected_tokens
         if size >= replaced:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, ToolRequest
-from moryflow_sdk.models import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARKS
 
 from moryflow.store.records import effective
 
@@ -158,7 +158,7 @@ def _note(node: Node, placeholder: str) -> Message:
 
 def _summary(node: Node, placeholder: str) -> Message:
     summary = node.payload["summary"]
-    text = summary if summary.startswith(SUMMARY_MARK) else f"{SUMMARY_MARK}\n{summary}"
+    text = summary if summary.startswith(tuple(SUMMARY_MARKS.values())) else f"{SUMMARY_MARKS['en']}\n{summary}"
     return Message(role="system", text=text, node=node.id)
 
 

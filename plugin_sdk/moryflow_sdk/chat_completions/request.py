@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from moryflow_sdk.errors import ModelError
 from moryflow_sdk.field_types import thaw
-from moryflow_sdk.models import SUMMARY_MARK, Message, ModelRequest, ToolRequest, ToolSchema
+from moryflow_sdk.models import SUMMARY_MARKS, Message, ModelRequest, ToolRequest, ToolSchema
 
 from .effort import effort_fields
 from .endpoint import Endpoint
@@ -276,7 +276,7 @@ def _user_text(message: Message) -> str:
 
 
 def _is_summary(message: Message) -> bool:
-    return message.role == "system" and message.text.startswith(SUMMARY_MARK)
+    return message.role == "system" and message.text.startswith(tuple(SUMMARY_MARKS.values()))
 
 
 def _encode_text(role: str, text: str) -> bytes:

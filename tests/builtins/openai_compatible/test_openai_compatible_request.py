@@ -12,7 +12,7 @@ from moryflow_sdk import ChatParams, Image, Message, ModelInfo, ModelRequest, To
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.profile import Profile
 from moryflow_sdk.chat_completions.request import Encoder, wire_id
-from moryflow_sdk.models import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARKS
 
 PNG = Image(media_type="image/png", data="QUJD")
 
@@ -60,7 +60,7 @@ def test_ids_that_a_provider_would_refuse_are_replaced_on_both_sides() -> None:
 SYSTEM = (
     Message(role="system", text="rules"),
     Message(role="system", text="more rules"),
-    Message(role="system", text=f"{SUMMARY_MARK}\n## Goal\nMend it."),
+    Message(role="system", text=f"{SUMMARY_MARKS['zh']}\n## Goal\nMend it."),
     Message(role="user", text="hi"),
     Message(role="system", text="late"),
 )

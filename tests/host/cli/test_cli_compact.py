@@ -72,7 +72,7 @@ def test_compact_in_a_conversation_that_is_piped_in(cli: Any, model: LoopbackSer
     assert "Mend the parser." in said(answered) and "prompt 0" not in said(answered) and "and now?" in said(answered)
     head = answered.body["messages"][:4]  # a server of one's own takes one system message (D17), and no two users in a row
     assert [message["role"] for message in head] == ["system", "user", "assistant", "user"]
-    assert head[1]["content"].startswith("【会话摘要】\n## Goal") and head[3]["content"].startswith("prompt ")
+    assert head[1]["content"].startswith("[Conversation summary]\n## Goal") and head[3]["content"].startswith("prompt ")
     assert kinds(cli, session) == ["user", "assistant"] * 12 + ["compaction", "user", "assistant"]
 
 

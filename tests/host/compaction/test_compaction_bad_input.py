@@ -54,7 +54,7 @@ async def test_a_summary_that_breaks_off_is_asked_for_again(bench, monkeypatch):
     monkeypatch.setattr("moryflow.kernel.model_call.wait_before", lambda *_: 0)
     broken = compact("## Goal\nHalf of", error={"code": "incomplete", "message": "it broke off"})
     _, path = await prompted(bench, broken, compact(), ANSWER)
-    assert texts(path)[0] == "【会话摘要】\n" + SUMMARY
+    assert texts(path)[0] == "[Conversation summary]\n" + SUMMARY
     assert [answer[:9] for answer in bench.compactions("done")[0]["answers"]] == ["## Goal\nH", "## Goal\nM"]
     bench.events.clear()
     done, path = await prompted(bench, *[broken] * 5, ANSWER)
@@ -114,7 +114,7 @@ async def test_a_summarizer_that_obeys_under_the_right_headings_is_told_of(bench
     assert "Denied (do not work around):\n- read src/a.py: no" in shown and "Read:" not in shown
     assert "nothing was touched" not in shown
     assert "lacks the closing line that was asked for" in bench.compactions("done")[0]["remarks"][0]
-    assert undone[0] == order and not any("【会话摘要】" in text for text in undone)
+    assert undone[0] == order and not any("[Conversation summary]" in text for text in undone)
 
 
 async def test_a_summarizer_that_does_as_it_was_asked_is_not_told_of(bench):
@@ -134,7 +134,7 @@ async def test_a_summarizer_that_does_as_it_was_asked_is_not_told_of(bench):
     async with bench.host() as host:
         info = host.scripted.info
     done, path = await prompted(bench, provider=Faithful([ANSWER], info=info))
-    assert done.text == "the answer" and texts(path)[0] == "【会话摘要】\n## Goal\nMend it."
+    assert done.text == "the answer" and texts(path)[0] == "[Conversation summary]\n## Goal\nMend it."
     assert "remarks" not in bench.compactions("done")[0]
     await prompted(bench, provider=Faithful([ANSWER], info=info))
     assert len(set(numbers)) == 2
@@ -173,7 +173,7 @@ async def test_recovery_without_a_summary_prunes_harder_and_drops_images(bench):
     nodes = [user("look", images=[image]), calls("a"), result("a", size=8000), *talk(2, 100)]
     failing = compact(error={"code": "auth", "message": "no"})
     done, path = await prompted(bench, TOO_LONG, failing, ANSWER, nodes=nodes, window=4000)
-    assert done.text == "the answer" and kinds(path).count("prune") == 1
+    assert done.text == "the answer" and kinds(path).count("prune") == 2
     async with bench.host(TOO_LONG, ANSWER, window=4000) as host:
         session = await bench.session(host, talk(1, 10))
         done = await session.prompt("look", images=[image])

@@ -197,7 +197,7 @@ def test_the_prompt_of_a_turn_that_is_split_stays():
         user("old"), says("done"), user("Mend it. Touch nothing else."), calls("a"), result("a"), compaction("n3", "S"),
         calls("b"), result("b"), compaction("n6", "T"), calls("c"), result("c"),
     )  # fmt: skip
-    assert texts(path)[:2] == ["【会话摘要】\nT", "Mend it. Touch nothing else."]
+    assert texts(path)[:2] == ["[Conversation summary]\nT", "Mend it. Touch nothing else."]
     assert [message.role for message in ContextBuilder().build(path)][:3] == ["system", "user", "assistant"]
     assert [node.id for node in nodes_for_view(reversed(path))] == ["n2", *(f"n{number}" for number in range(6, 11))]
 
@@ -240,7 +240,7 @@ async def test_three_finished_turns_stay_besides_the_prompt(bench):
         session = await bench.session(host, nodes)
         await session.prompt("and now?")
         view = texts(await host.store.path(session.id))
-    assert view[0].startswith("【会话摘要】")
+    assert view[0].startswith("[Conversation summary]")
     assert [text[:8] for text in view[1:]] == [
         "prompt 0",
         "answer 0",

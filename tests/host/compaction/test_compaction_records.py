@@ -119,7 +119,7 @@ def test_a_models_answer_becomes_the_asked_sections():
     assert clean_summary(answer) == "## Goal\nMend.\n## Next Steps\nTest."
     assert clean_summary("all done") == "all done" and clean_summary("  ") == ""
     whole = compose_summary(clean_summary(answer), Records(collect(PATH), chars, 5000))
-    assert whole.startswith("【会话摘要】\n## Goal") and "made/up.py" not in whole
+    assert whole.startswith("[Conversation summary]\n## Goal") and "made/up.py" not in whole
 
 
 @given(st.lists(st.text(max_size=3000), max_size=30), st.integers(64, 2000))

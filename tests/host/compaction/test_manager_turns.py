@@ -19,7 +19,7 @@ async def test_a_session_that_is_too_long_is_summarised_before_the_turn(bench):
     assert kinds(path)[-3:] == ["user", "compaction", "assistant"]
     assert len([node for node in path if node.kind == "user"]) == 15
     view = [message for message in request.messages if not message.text.startswith("You are")]
-    assert view[0].role == "system" and view[0].text.startswith("【会话摘要】\n## Goal")
+    assert view[0].role == "system" and view[0].text.startswith("[Conversation summary]\n## Goal")
     assert view[-1].text == "and now?" and view[1].role == "user"
     assert {"prompt 12", "prompt 13"} <= {message.text[:9] for message in view}
     done = bench.compactions("done")[0]

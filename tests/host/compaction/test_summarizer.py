@@ -72,7 +72,7 @@ async def test_the_worked_example(bench):
         await session.prompt("and now?")
         path = await host.store.path(session.id)
     view = texts(path)
-    assert view[0].startswith("【会话摘要】") and ".agent-output/grep.txt" in view[0]
+    assert view[0].startswith("[Conversation summary]") and ".agent-output/grep.txt" in view[0]
     assert [text[:8] for text in view[1:]] == [
         "prompt 1", "answer 1", "prompt 1", "answer 1", "prompt 1", "answer 1", "and now?", "the answ",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ async def test_the_real_local_model_compacts_end_to_end(bench, monkeypatch):
         view = texts(await host.store.path(session.id))
         await host.store.delete(session.id)
     assert done["tokens_after"] < done["tokens_before"]
-    assert view[0].startswith("【会话摘要】") and "src/parser.py" in view[0] and SUMMARY not in view[0]
+    assert view[0].startswith("[Conversation summary]") and "src/parser.py" in view[0] and SUMMARY not in view[0]
 
 
 CHINESE = "## 目标\n修好解析器。\n## 进展\n一半已完成。\n## 下一步\n测试。"

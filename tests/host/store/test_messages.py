@@ -47,15 +47,15 @@ def compaction(first, summary="S"):
 def test_a_compaction_shows_summary_then_kept_tail_then_what_came_after():
     """Summary, the tail from first_kept_node_id (inclusive), then new messages (S1.3, S1.4, D20)."""
     path = path_of(user("1"), says("2"), user("3"), says("4"), compaction("n2"), user("5"))
-    assert texts(path) == ["【会话摘要】\nS", "3", "4", "5"]
+    assert texts(path) == ["[Conversation summary]\nS", "3", "4", "5"]
 
 
 def test_the_last_valid_compaction_counts():
     """Several compactions: the last valid one wins (S1.5)."""
     path = path_of(user("1"), compaction("n0", "A"), user("2"), compaction("n2", "B"), user("3"))
-    assert texts(path) == ["【会话摘要】\nB", "2", "3"]
+    assert texts(path) == ["[Conversation summary]\nB", "2", "3"]
     broken = path_of(user("1"), compaction("n0", "A"), user("2"), compaction("elsewhere", "B"), user("3"))
-    assert texts(broken) == ["【会话摘要】\nA", "1", "2", "3"]
+    assert texts(broken) == ["[Conversation summary]\nA", "1", "2", "3"]
 
 
 def test_a_voided_compaction_does_not_count():
