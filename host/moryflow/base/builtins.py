@@ -57,7 +57,7 @@ help run chat serve acp dev new plugin tool hook agent model session trace repla
 """
 _CHAT_WORDS = """
 help label mode model agent children parent stop reply new resume sessions show switch tree branch tools plugins context
-cost export compact quit exit q plan build
+cost export share effort compact quit exit q plan build
 """
 RESERVED = {
     "agents": frozenset({"default_compact_agent"}),
