@@ -126,7 +126,8 @@ def example_answer() -> None:
     deltas = list(answer.feed(replies.chunk(content="Hello")))
     deltas += list(answer.feed(replies.chunk("stop")))
     assert deltas == [TextDelta(text="Hello")]
-    assert list(answer.finish()) == [Finished(reason="stop")]
+    [finished] = answer.finish()
+    assert finished.reason == "stop"
 
 
 # example of: from_status, from_object

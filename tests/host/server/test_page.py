@@ -123,7 +123,7 @@ def test_a_killed_server_loses_nothing_of_a_tab(start: Callable[..., Server], ta
         one.locator(".offline").wait_for()
     say(page, "second")
     page.locator(".queue li", has_text="second").wait_for()
-    with page.expect_event("requestfailed", lambda request: request.url.endswith("/commands")):
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/command")):
         say(page, "/undo")
     expect(page.locator("#message")).to_have_value("/undo")
     expect(page.locator(".queue li")).to_have_count(1)

@@ -20,7 +20,7 @@ from moryflow_sdk import Event
 
 from .conftest import MORYFLOW, Server
 
-DURABLE = ["turn.start", "session.status", "step.start", "step.finish", "turn.finish", "session.status"]
+DURABLE = ["turn.start", "session.status", "step.start", "step.finish", "session.title", "turn.finish", "session.status"]
 
 
 def _durable(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
