@@ -127,7 +127,7 @@ def example_answer() -> None:
     deltas += list(answer.feed(replies.chunk("stop")))
     assert deltas == [TextDelta(text="Hello")]
     [finished] = answer.finish()
-    assert finished.reason == "stop"
+    assert isinstance(finished, Finished) and finished.reason == "stop"
 
 
 # example of: from_status, from_object
