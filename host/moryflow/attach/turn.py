@@ -126,7 +126,7 @@ class AttachedTurn:
             if kind == "open" and not self.turn:
                 self._seen = number
                 self.turn = self._send_prompt()
-                if self._stopped:
+                if self._stopped and self.turn:
                     self._cancel()
             elif kind in ("open", "reset"):
                 if self.broken and self._ended is not None:
@@ -185,9 +185,9 @@ class AttachedTurn:
         while True:
             try:
                 begun = self.server.ask("POST", path, body, key=self._key)
-                if begun["turn"] is None:
-                    raise ServerRefusal(422, "command", f"this is a command, and no turn began: {begun['text']}")
-                return str(begun["turn"])
+                if begun["turn"] is None:  # the text was a slash command
+                    self.result = self._result_without_turn("completed", begun["text"], {})
+                return str(begun["turn"] or "")
             except ServerRefusal as error:
                 if error.code != "busy" or time.monotonic() >= until or self._stopped:
                     raise
@@ -223,11 +223,14 @@ class AttachedTurn:
             return self.server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}")
         except (OSError, ServerRefusal):
             ended = self._ended or {}
-        reason = ended.get("end_reason") or "interrupted"
+        return self._result_without_turn(ended.get("end_reason") or "interrupted", "", ended)
+
+    def _result_without_turn(self, reason: str, text: str, ended: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a result that the server did not send: of a command, or as far as the events of a turn tell."""
         code = {"completed": 0, "interrupted": 130, "stopped": 130}.get(reason, 1)
         return {
             "v": 1, "type": "result", "ts": ended.get("ts", ""), "status": "failed" if code else "completed",
-            "end_reason": reason, "finish": "", "exit_code": code, "text": "",
+            "end_reason": reason, "finish": "", "exit_code": code, "text": text,
             "usage": dict.fromkeys(("input", "output", "cached"), 0), "cost": ended.get("cost"),
             "steps": ended.get("steps") or 0, "denied": [], "session": self.session,
         }  # fmt: skip

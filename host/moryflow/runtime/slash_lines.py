@@ -36,6 +36,22 @@ def slash_line(text: str) -> tuple[str, str] | None:
     return (found[1], (found[2] or "").strip()) if found else None
 
 
+def _theirs(host: Host) -> dict[str, str]:
+    return {one.name: one.help for one in host.plugin_set.commands.values() if one.slash is not None}
+
+
+def check_known(host: Host, name: str, more: Collection[str] = ()) -> None:
+    """Check that the table or a plugin has a command.
+
+    :param more: names of commands that the surface has of its own, for the message.
+    :raises ConfigError: there is none.
+    """
+    known = [*COMMON, *_theirs(host)]
+    if name not in known:
+        hint = did_you_mean(name, [*known, *more], "/")
+        raise ConfigError(f"there is no command /{name[:80]}{hint}", next_step="/help lists them")
+
+
 async def run_line(
     host: Host, session: Session, line: tuple[str, str], confirmed: Confirm, more: Collection[str] = ()
 ) -> SlashResult:
@@ -46,10 +62,10 @@ async def run_line(
     :raises ConfigError: there is no such command, it takes no such value, or full access was not confirmed.
     """
     name, text = line
-    theirs = {one.name: one.help for one in host.plugin_set.commands.values() if one.slash is not None}
+    check_known(host, name, more)
     match name:
         case "help":
-            known = {**theirs, **{name: about for name, (about, _) in COMMON.items()}}
+            known = {**_theirs(host), **{name: about for name, (about, _) in COMMON.items()}}
             return SlashResult(text="\n".join(f"/{one}: {about}" for one, about in sorted(known.items())))
         case "mode":
             if text and text not in ("agent", "full_access"):
@@ -75,7 +91,5 @@ async def run_line(
         case "compact":
             done = await compact_now(host, session, text)
             return SlashResult(text=f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now")
-        case _ if name in theirs:
+        case _:
             return await run_slash(host, session, name, text)
-    hint = did_you_mean(name, [*COMMON, *theirs, *more], "/")
-    raise ConfigError(f"there is no command /{name[:80]}{hint}", next_step="/help lists them")

@@ -40,6 +40,24 @@ def test_the_prompt_comes_from_argument_pipe_and_files(cli: Any) -> None:
     assert prompts(cli) == ["only piped"]
 
 
+def test_a_slash_command_reaches_no_model(cli: Any) -> None:
+    """What it says is the answer; a word that is no command begins no session; a path is a prompt (D86)."""
+    done = cli("run", "-m", cli.script(), "/mode")
+    assert (done.returncode, done.stdout) == (0, "mode: agent\n")
+    unknown, full = cli("run", "-m", cli.script(), "/hlep me"), cli("run", "-m", cli.script(), "-c", "/mode full_access")
+    assert (unknown.returncode, unknown.stdout, full.returncode, full.stdout) == (2, "", 2, "")
+    assert "there is no command /hlep; did you mean /help?" in unknown.stderr
+    assert cli("run", "-m", cli.script(), "-c", "/mode full_access", "-y").stdout == "mode: full_access\n"
+    [session] = json.loads(cli("session", "list", "--json").stdout)
+    assert json.loads(cli("run", "-m", cli.script(), "-c", "--json", "/mode").stdout)["session"] == session["id"]
+    assert cli("run", "-m", cli.script("read"), "/etc/passwd explain").stdout == "read\n"
+    commands = cli.home / "commands"
+    commands.mkdir()
+    (commands / "review.md").write_text("Review $ARGUMENTS.")
+    assert cli("run", "-m", cli.script("done"), "/review", stdin="a.py").stdout == "done\n"
+    assert prompts(cli) == ["Review a.py."]
+
+
 @pytest.mark.parametrize(
     ("words", "stdin", "sentence"),
     [

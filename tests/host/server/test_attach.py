@@ -122,6 +122,14 @@ def test_folder_and_environment_are_those_of_the_client(shared: Server, moryflow
     assert result["output"].split("\n")[:2] == ["of the client", str(tmp_path)], result
 
 
+def test_a_slash_command_says_what_it_says_in_process(moryflow: Any) -> None:
+    """It begins no turn; a word that is no command is misuse (D86)."""
+    for line, code in (("/mode", 0), ("/help", 0), ("/hlep", 2)):
+        here, there = (moryflow("run", *flag, line, answers=[]) for flag in ([], ["--attach"]))
+        assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+        assert here.returncode == code
+
+
 def test_a_session_goes_on(shared: Server, moryflow: Any) -> None:
     """-c goes on with the last session of the folder, -r with a named one; in process or attached."""
     session = json.loads(moryflow("run", "--attach", "one", "--json", answers=["First."]).stdout)["session"]

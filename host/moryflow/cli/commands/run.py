@@ -6,11 +6,12 @@ import asyncio
 import math
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import click
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, Usage
 
 from moryflow.attach import wanted
 from moryflow.cli import output_lost
@@ -57,7 +58,7 @@ def command(
 ) -> int:
     """Run one prompt and print the answer.
 
-    The prompt is the argument, what is piped in, or both. Files are attached with -f.
+    The prompt is the argument, what is piped in, or both. Files are attached with -f. A slash command works too: /undo.
     """
     from moryflow.cli.terminal.stdin import attachment, piped_text
 
@@ -113,10 +114,18 @@ def _schema(given: str) -> AnswerSchema:
 
 async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
     from moryflow.kernel.outcome import RunOptions
+    from moryflow.runtime.slash_lines import check_known, run_line, slash_line
     from moryflow.runtime.subagents import whole_answer
+    from moryflow.runtime.turn_result import TurnResult
 
+    text, typed, said = chosen.prompt or "", chosen.typed, None
+    if line := slash_line(text):
+        check_known(host, line[0])
     session = await open_session(host, flags, chosen)
     say_about_agent(host, session.agent.source, quiet=flags.quiet)
+    if line:
+        said = await run_line(host, session, line, partial(_confirmed_mode, flags))
+        text, typed = said.prompt, 0 if said.foreign else typed
     effort: Any = chosen.effort
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost, effort=effort)
     options = options._replace(schema=None if schema is None else schema.document)
@@ -129,10 +138,14 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     source = TurnSource(host.approvals, host.config.get("language") or "en", subscribe, session.cancel)
     view = _view(source, flags, chosen, first)
     stop_on_signals(session.cancel)
+    if said is not None and not said.prompt:
+        view(TurnResult(session.id, "completed", said.text, Usage(), None, 0))
+        return 0
+    if said is not None and said.text:
+        say(said.text)
     if chosen.prompt is None and not any(attached.values()):
         work = session.resume(options)
     else:
-        text, typed = chosen.prompt or "", chosen.typed
         if schema is not None:
             text, typed = text + schema.instructions, len(text) if typed is None else typed
         work = session.prompt(text, files=attached["files"], images=attached["images"], options=options, typed=typed)
@@ -211,6 +224,11 @@ def confirm_mode(mode: str | None, flags: Flags) -> None:
     text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
     if not at_terminal() or not _confirmed(text):
         raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
+
+
+async def _confirmed_mode(flags: Flags) -> bool:
+    confirm_mode("full_access", flags)
+    return True
 
 
 def _confirmed(text: str) -> bool:
