@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import ConfigError, SlashResult
+from moryflow_sdk.support.own_files import replace_file
 from moryflow_sdk.support.texts import did_you_mean
 
+from .documents import with_title
 from .session_commands import compact_now, run_slash
 
 if TYPE_CHECKING:
@@ -24,9 +27,11 @@ COMMON: Mapping[str, tuple[str, str]] = {
     "model": ("show the model that goes on, or name another: /model NAME", "name of a model"),
     "agent": ("show the agents, or let another one go on: /agent ID", "id of an agent"),
     "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", "what it must keep above all"),
+    "share": ("write this conversation as one page to send to others, in the session's folder", ""),
 }
 """By name: what a command does, and a hint for the text after it."""
 _LINE = re.compile(r"\s*/([\w:.@?-]+)(?:\s+(.*))?\s*", re.DOTALL)
+_EXPORT = "moryflow session export --to FILE.html"
 Confirm = Callable[[], Awaitable[bool]]
 
 
@@ -50,6 +55,21 @@ def check_known(host: Host, name: str, more: Collection[str] = ()) -> None:
     if name not in known:
         hint = did_you_mean(name, [*known, *more], "/")
         raise ConfigError(f"there is no command /{name[:80]}{hint}", next_step="/help lists them")
+
+
+async def _share(host: Host, session: Session) -> Path:
+    """Write the conversation as a page, for the owner alone, and return the file. It is always the same one: no name is taken
+    from a client, which could name any file of this machine.
+    """
+    from .readable import readable
+
+    file = Path(session.row.vault, f"{session.id}.html")
+    title = (await with_title(host.store, session.row)).title or session.id
+    try:
+        replace_file(file, readable(".html", title, await host.store.path(session.id)).encode())
+    except OSError as error:
+        raise ConfigError(f"cannot write the file: {error.strerror}", where=str(file), next_step=_EXPORT) from error
+    return file
 
 
 async def run_line(
@@ -91,5 +111,9 @@ async def run_line(
         case "compact":
             done = await compact_now(host, session, text)
             return SlashResult(text=f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now")
+        case "share":
+            if text:
+                raise ConfigError("/share takes a name only in chat", next_step=_EXPORT)
+            return SlashResult(text=f"written to {await _share(host, session)}")
         case _:
             return await run_slash(host, session, name, text)

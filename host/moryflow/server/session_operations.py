@@ -316,7 +316,7 @@ async def command(
     text: str = "",
     confirm: Annotated[bool, "needed for `mode full_access`"] = False,
 ) -> Any:
-    """Run a slash command: help, mode, model, agent, compact, or one that a plugin brings."""
+    """Run a slash command: help, mode, model, agent, compact, share, or one that a plugin brings."""
     return await _slash(at, id, name, text, confirm)
 
 

@@ -229,7 +229,7 @@ class Operations:
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/redo", {"how": how})
 
     async def command(self, id: str, name: str, *, text: str = "", confirm: bool = False) -> Any:
-        """Run a slash command: help, mode, model, agent, compact, or one that a plugin brings."""
+        """Run a slash command: help, mode, model, agent, compact, share, or one that a plugin brings."""
         given: dict[str, Any] = {"name": name, "text": text, "confirm": confirm}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", given)
 

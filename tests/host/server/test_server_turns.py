@@ -356,6 +356,19 @@ def test_no_line_with_a_slash_and_a_word_reaches_a_model(shared: Server) -> None
     assert shared.get(f"/sessions/{session}")["mode"] == "full_access"
 
 
+def test_a_conversation_is_shared_over_http(shared: Server) -> None:
+    """As one page in the session's folder, for the owner alone; no client names a file (D86)."""
+    session = shared.session("Forty-two.")
+    shared.whole_turn(session)
+    page = shared.vault / f"{session}.html"
+    path = f"/sessions/{session}/prompt"
+    assert shared.ask("POST", path, {"text": "/share /tmp/x.html"}).status == 422
+    page.symlink_to(shared.vault / "elsewhere")
+    assert shared.post(path, {"text": "/share"}, 202)["text"] == f"written to {page}"
+    assert "Forty-two." in page.read_text()
+    assert (page.is_symlink(), page.stat().st_mode & 0o777) == (False, 0o600)
+
+
 def test_the_prompt_settings_go_back_and_forth(shared: Server) -> None:
     """`null` is the model's default, and a reset touches nothing else (S0: prompt tab)."""
     before = shared.get("/settings/prompt")

@@ -387,8 +387,8 @@ class SessionCommands:
         say(f"written to {file}")
 
     async def _write(self, file: Path) -> None:
-        from moryflow.cli.commands.readable import ENDINGS, readable
         from moryflow.cli.commands.session import write_lines, write_whole
+        from moryflow.runtime.readable import ENDINGS, readable
 
         host = self._talk.host
         if file.suffix == ".jsonl":

@@ -168,7 +168,7 @@ def export(flags: Flags, session: str | None, file: Path | None) -> None:
 
     If the file ends in .md or .html, it gets the conversation for people to read. Only you can read a new file.
     """
-    from .readable import ENDINGS, readable
+    from moryflow.runtime.readable import ENDINGS, readable
 
     if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/streams.py
         file = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from moryflow.cli.terminal import first_line
+from .documents import first_line
 
 if TYPE_CHECKING:
     from moryflow.store import Node
