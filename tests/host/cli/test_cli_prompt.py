@@ -43,12 +43,17 @@ def test_a_prompt_of_ones_own_replaces_and_reset_restores(run, tmp_path):
     assert run("config", "prompt", "param", "temperature", "0.2").returncode == 0
     shown = json.loads(run("config", "prompt", "show", "--json").stdout)
     assert shown == {"mode": "custom", "text": "You are terse.\n", "params": {"temperature": 0.2}}
-    assert run("config", "prompt", "param", "temperature", "default").returncode == 0
-    assert json.loads(run("config", "prompt", "show", "--json").stdout)["params"] == {}
+    assert run("config", "prompt", "param", "topP", "0.5").returncode == 0
+    assert run("config", "prompt", "param", "topP", "default").returncode == 0
+    assert json.loads(run("config", "prompt", "show", "--json").stdout) == shown
     assert run("config", "prompt", "reset").returncode == 0
     text = (run.home / "config.jsonc").read_text()
     assert "// mine" in text and '"language": "zh"' in text
-    assert json.loads(run("config", "prompt", "show", "--json").stdout)["mode"] == "default"
+    built_in = json.loads(run("config", "prompt", "show", "--json").stdout)
+    assert built_in == {"mode": "default", "text": DEFAULT_PROMPT, "params": {}}
+    assert json.loads(run("config", "prompt", "reset", "--json").stdout) == {"changed": False}
+    assert run("config", "set", "agents.runtime.prompt.mode", "custom").returncode == 0  # what was written is kept
+    assert json.loads(run("config", "prompt", "show", "--json").stdout) == shown
 
 
 def test_parameters_are_checked_and_belong_to_the_custom_mode(run, tmp_path):

@@ -292,7 +292,7 @@ def _current(config: Config) -> dict[str, Any]:
 @click.option("-f", "--file", "source", type=click.Path(path_type=Path), help="Take the text from a file.")
 @document_options
 def edit_prompt(flags: Flags, source: Path | None) -> None:
-    """Write a prompt of your own, starting from the current one. It replaces the built-in prompt completely."""
+    """Write a prompt of your own, starting from yours, or from the built-in one. It replaces the built-in prompt completely."""
     from moryflow_sdk import ConfigError
 
     from moryflow.cli.terminal.stdin import as_text
@@ -305,7 +305,7 @@ def edit_prompt(flags: Flags, source: Path | None) -> None:
         raise ConfigError("no editor can be opened here", next_step="moryflow config prompt edit --file FILE")
     else:
         with streams.lend_stdout():
-            text = click.edit(_current(config)["text"], extension=".md") or ""
+            text = click.edit(config.section(SECTION).get("text") or _current(config)["text"], extension=".md") or ""
     if not text.strip():
         raise ConfigError("nothing was changed: the text is empty", next_step="moryflow config prompt reset")
     set_value(config.path, f"{SECTION}.text", text)
@@ -339,11 +339,14 @@ def set_param(flags: Flags, name: str, value: str) -> None:
 @prompt.command("reset")
 @document_options
 def reset_prompt(flags: Flags) -> None:
-    """Go back to the built-in prompt and the model's own parameters; other settings stay."""
-    from moryflow.config.values import unset
+    """Go back to the built-in prompt and the model's own parameters. Yours are kept, and used again in the mode custom."""
+    from moryflow.config.values import set_value
 
-    changed = unset(checked_config(flags)[0].path, SECTION)
-    show(flags, {"changed": changed}, "the built-in prompt is used" if changed else "the built-in prompt is used already")
+    config, _ = checked_config(flags)
+    if changed := config.section(SECTION).get("mode") == "custom":
+        set_value(config.path, f"{SECTION}.mode", "default")
+    kept = f"the built-in prompt is used; yours is kept (moryflow config set {SECTION}.mode custom)"
+    show(flags, {"changed": changed}, kept if changed else "the built-in prompt is used already")
 
 
 command.add_command(prompt)
