@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,8 +28,10 @@ from moryflow_sdk import (
 from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with_limits
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from moryflow_sdk.chat_completions import Endpoint
-    from moryflow_sdk.chat_completions.profile import Profile
+    from moryflow_sdk.chat_completions.profile import Profile, Profiles
     from moryflow_sdk.chat_completions.request import Encoder
 
 
@@ -100,11 +103,17 @@ class LitellmModels(BaseProvider):
     name = "litellm_models"
     prefixes = (*SERVICES, ANY)
 
-    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str]) -> None:
+    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str], refusals: Path | None = None) -> None:
         self._settings = settings
         self._environ = environ
-        self._profiles: dict[str, Profile] = {}
+        self._refusals = refusals
         self._said: set[tuple[str, str]] = set()
+
+    @cached_property
+    def _profiles(self) -> Profiles:
+        from moryflow_sdk.chat_completions.profile import Profiles
+
+        return Profiles(self._refusals)
 
     def find(self, model: str) -> ModelInfo | None:
         """Return a model with a prefix in :data:`SERVICES`, ``litellm/…``, or a name of a known family that litellm lists."""
@@ -144,7 +153,6 @@ class LitellmModels(BaseProvider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         from moryflow_sdk.chat_completions import Answer
         from moryflow_sdk.chat_completions.client import refusal_of
-        from moryflow_sdk.chat_completions.profile import Profile
         from moryflow_sdk.chat_completions.request import Encoder
         from moryflow_sdk.chat_completions.transport import named_certificates
 
@@ -157,7 +165,8 @@ class LitellmModels(BaseProvider):
             await asyncio.wait_for(asyncio.shield(loading), SHOW_AFTER)
         if not loading.done():
             yield Status(text="loading litellm")
-        name, profile, encoder = request.model.name, self._profiles.setdefault(request.model.id, Profile()), Encoder(endpoint)
+        name, encoder = request.model.name, Encoder(endpoint)
+        profile = self._profiles.of(endpoint.base_url, request.model.id)
         call = await self._call(loading, request, encoder, profile)
         for what in encoder.left_out(request, profile):
             if (name, what) not in self._said:
@@ -189,11 +198,15 @@ class LitellmModels(BaseProvider):
         for attempt in count(1):
             try:
                 litellm = await loading
-                return await litellm.acompletion(**self._arguments(request, encoder, profile))
+                answer = await litellm.acompletion(**self._arguments(request, encoder, profile))
             except Exception as error:  # any exception of litellm or a service's library means that the call failed
                 failure = from_exception(error, encoder.endpoint)
                 if attempt > ADAPTATIONS or not encoder.learn(failure, request, request.model.name, profile):
                     raise failure from error
+            else:
+                if attempt > 1:
+                    self._profiles.keep(encoder.endpoint.base_url, request.model.id)
+                return answer
         raise AssertionError("unreachable")
 
     def _arguments(self, request: ModelRequest, encoder: Encoder, profile: Profile) -> dict[str, Any]:
@@ -295,4 +308,4 @@ config_model = ModelsSettings
 @hookimpl(before="local_model")
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer the models that litellm serves."""
-    return [LitellmModels(ctx.config, getattr(ctx, "environ", os.environ))]
+    return [LitellmModels(ctx.config, getattr(ctx, "environ", os.environ), ctx.home / "cache" / "refusals.json")]
