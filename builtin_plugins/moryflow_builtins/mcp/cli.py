@@ -92,8 +92,14 @@ def add(
     secret = any("=" in text for text in (*env, *header))  # a value is not printed again
     again = "the same command with -y before NAME" if secret else shlex.join(["moryflow", "mcp", "add", "-y", *words])
     _confirm(context, question, again)
-    context.configure(("mcp", "servers", name), entry)
-    _review(context, name, server, None, "")
+    try:
+        _review(context, name, server, None, "", entry)
+    except ConfigError as error:
+        if getattr(error.__cause__, "code", "") == "mcp_login":  # that command needs the entry
+            context.configure(("mcp", "servers", name), entry)
+            raise
+        step = "mend the command, then add it again" if error.next_step == f"moryflow mcp test {name}" else error.next_step
+        raise ConfigError(f"{name} was not added: {error.message.removeprefix(f'{name}: ')}", next_step=step) from error
 
 
 @group.command("list")
@@ -290,7 +296,15 @@ def _tool_rows(server: Server) -> list[dict[str, Any]]:
     return [{"name": name, "tokens": tokens, "offered": not why, "why": why} for name, tokens, why in rows]
 
 
-def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin | None, accept: str) -> None:
+def _review(
+    context: CommandContext,
+    name: str,
+    server: ServerSettings,
+    pin: Pin | None,
+    accept: str,
+    entry: Mapping[str, Any] | None = None,
+) -> None:
+    """Pin what the server lists now, if the person agrees, and first write the `entry` of a new server."""
     listing = Listing(ask_server(context, name, server, {"do": "list"}))
     fresh = accepted(name, server, listing)
     shown = "\n".join(
@@ -306,6 +320,8 @@ def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin
         click.echo(visible(shown, keep="\n"), err=True)
     else:
         _confirm(context, f"{shown}\nOffer these tools? (hash {hash[:12]})", f"moryflow mcp review {name} --accept {hash[:12]}")
+    if entry is not None:
+        context.configure(("mcp", "servers", name), entry)
     store_pin(context.home, name, fresh)
     row = _row(Server(name, server, fresh))
     context.print({**row, "hash": hash}, text=f"{name}: {row['says']}")

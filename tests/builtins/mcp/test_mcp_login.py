@@ -72,6 +72,15 @@ def test_without_a_login_the_call_says_which_command_logs_in(servers: Servers, w
     assert "moryflow mcp login hub" in str(found["hub"].next_step) and "/register" not in web.paths()
 
 
+def test_a_server_that_wants_a_login_is_added_without_its_tools(servers: Servers, web: WebServer) -> None:
+    """The command that logs in needs the entry."""
+    command = [sys.executable, "-m", "moryflow", "mcp", "add", "-y", "hub", "--url", web.url]
+    environment = {**os.environ, "MORYFLOW_HOME": str(servers.home)}
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, "next: moryflow mcp login hub" in done.stderr) == (2, True), done.stderr
+    assert json.loads((servers.home / "config.jsonc").read_text())["mcp"]["servers"]["hub"] == {"url": web.url}
+
+
 def test_a_login_stores_tokens_that_only_the_person_can_read_and_calls_use_them(servers: Servers, web: WebServer) -> None:
     """State, PKCE and the resource are checked by the authorization server of the test (S0.38, R18)."""
     assert logged_in(servers, web) == {"needed": True}

@@ -221,6 +221,23 @@ def test_where_nobody_can_be_asked_the_next_step_can_be_typed_as_it_stands(
     assert caught.value.next_step == step
 
 
+def test_a_server_that_cannot_be_added_leaves_nothing(servers: Servers) -> None:
+    """No entry that would be said to be new in every run; the same command works once it is mended."""
+    environment = {**os.environ, "MORYFLOW_HOME": str(servers.home)}
+
+    def add(*command: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "moryflow", "mcp", "add", "-y", "hub", "--", *command]
+        return subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    done = add("/nonexistent/program")
+    assert (done.returncode, "hub was not added: it cannot be connected to" in done.stderr) == (2, True)
+    assert "mend the command" in done.stderr and not (servers.home / "config.jsonc").exists()
+    good = settings_of("good")
+    assert add(good["command"], *good["args"]).returncode == 0
+    assert json.loads((servers.home / "config.jsonc").read_text())["mcp"]["servers"] == {"hub": good}
+    assert "hub" in servers.lock()
+
+
 def test_profile_remote_has_only_servers_with_an_address(servers: Servers) -> None:
     servers.review({"good": settings_of("good")})
     servers.configure({"profile": "remote"})
