@@ -217,3 +217,22 @@ def test_what_dev_cannot_do_is_said_at_once(cli: Any, arguments: tuple[str, ...]
     """A quote that is not closed, two wishes that exclude each other: exit code 2 and a next step (CONTRACT §1)."""
     done = cli("dev", *arguments)
     assert (done.returncode, done.stdout) == (2, "") and said in done.stderr and "next: moryflow dev" in done.stderr
+
+
+def test_what_is_wrong_with_agents_is_said_where_they_are_used(cli: Any) -> None:
+    """By /agent as by a start with it, and once by what offers all of them: a server, an editor's agent (D41)."""
+    folder = cli.home / "agents"
+    folder.mkdir()
+    for name in ("odd", "odder", "fine"):
+        (folder / f"{name}.md").write_text(f"---\ndescription: {name}\n{'' if name == 'fine' else 'tools: Gerp'}\n---\nx\n")
+    chat = cli("chat", "-m", cli.script(), stdin="/agent fine\n/agent odd\n")
+    before, _, after = chat.stderr.partition("agent: fine")
+    assert "Gerp" not in before and "there is no tool 'Gerp'" in after
+    assert "Gerp" not in cli("chat", "-q", "-m", cli.script(), stdin="/agent odd\n").stderr
+    editor = cli("acp", stdin="").stderr
+    serving = cli.start("serve", "--port", "0")
+    serving.stdout.readline()
+    serving.terminate()
+    server = serving.communicate()[1]
+    for said in (editor, server):
+        assert said.count("Gerp") == 1 and "(and 1 more of this kind); next: moryflow agent check" in said, said

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from moryflow.cli.findings import say_about_agent
 from moryflow.kernel.outcome import RunOptions
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.documents import (
@@ -37,12 +38,15 @@ if TYPE_CHECKING:
 
 
 class LocalChatHost:
-    """Implements :class:`~moryflow.cli.chat.ChatHost` over a host; `session` is the open session, which must be held."""
+    """Implements :class:`~moryflow.cli.chat.ChatHost` over a host; `session` is the open session, which must be held.
+
+    :param quiet: whether nothing is said about the file of an agent that is chosen.
+    """
 
     place = ""
 
-    def __init__(self, host: Host, session: Session) -> None:
-        self._host, self._session = host, session
+    def __init__(self, host: Host, session: Session, *, quiet: bool = False) -> None:
+        self._host, self._session, self._quiet = host, session, quiet
         self._reloader: Reloader | None = None
 
     @property
@@ -202,6 +206,7 @@ class LocalChatHost:
             await session.set_model(model)
         if agent := changes.get("agent"):
             await session.set_agent(agent)
+            say_about_agent(self._host, session.agent.source, quiet=self._quiet)
 
     async def switch(self, node: str | None) -> str | None:
         target = node and await node_id_of(self._host.store, self.row.id, node)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options
 from moryflow.cli.terminal.interrupts import stop_on_signals
@@ -55,6 +56,7 @@ async def _serve(host: Host, flags: Flags, options: NewSession, protocol: tuple[
     from .run import confirm_mode
 
     confirm_mode(options.mode, flags)
+    say_about(host, notes_on(host, *FOLDERS), quiet=flags.quiet)
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
     await EditorAgent(host, options).run(*protocol, stopping)

@@ -50,7 +50,7 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     say_about(host, notes_on(host, "commands"), quiet=flags.quiet)
     host.choose_model(session)
     await session.keep()
-    talk = Conversation(LocalChatHost(host, session), flags, chosen)
+    talk = Conversation(LocalChatHost(host, session, quiet=flags.quiet), flags, chosen)
     return await talk.run(_source(talk))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 from moryflow_sdk import ConfigError
 
+from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import own_home, with_host
 from moryflow.cli.options import MODE, Flags, asking_options
 from moryflow.cli.terminal import as_json, show
@@ -68,6 +69,7 @@ async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) 
     from .run import confirm_mode
 
     confirm_mode(options.mode, flags)
+    say_about(host, notes_on(host, *FOLDERS), quiet=flags.quiet)
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
 
