@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from ._frozen import Frozen, FrozenMapping
@@ -342,6 +342,10 @@ class BaseProvider:
     def default(self, environ: Mapping[str, str]) -> str | None:
         """Return ``None``: there is no default model; override."""
         return None
+
+    def known(self) -> Iterable[str]:
+        """Return no names; override, for "did you mean" when a model is named without its prefix. No service is asked."""
+        return ()
 
     async def available(self) -> Sequence[ModelInfo]:
         """Return nothing to list; override."""

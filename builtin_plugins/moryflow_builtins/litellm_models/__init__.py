@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -132,16 +132,14 @@ class LitellmModels(BaseProvider):
         found = (s for s in SERVICES.values() if s.default and s.key(environ))
         return next((f"{service.prefix}/{service.default}" for service in found), None)
 
+    def known(self) -> Sequence[str]:
+        """Return the models of services with a key, and of those that made theirs."""
+        return _listed({p for p, service in SERVICES.items() if service.families or service.key(self._environ)})
+
     async def available(self) -> Sequence[ModelInfo]:
         """Return the models of services with a key, and the configured models."""
-        from .engine import table
-
         names = [f"{p}/{name}" for p, own in self._settings.providers.items() if p in SERVICES for name in own.models]
-        reached = {p for p, service in SERVICES.items() if service.key(self._environ)}
-        for name, row in table().items():
-            if row.get("mode") == "chat" and row.get("litellm_provider") in reached and not name.startswith("ft:"):
-                prefix = row["litellm_provider"]
-                names.append(name if name.startswith(f"{prefix}/") else f"{prefix}/{name}")
+        names += _listed({p for p, service in SERVICES.items() if service.key(self._environ)})
         return [info for name in dict.fromkeys(names) if (info := self.find(name))]
 
     def prepare(self, model: ModelInfo) -> None:
@@ -303,6 +301,15 @@ async def _chunks(call: Any) -> AsyncGenerator[Any]:
 name = "litellm_models"
 config_path = "models"
 config_model = ModelsSettings
+
+
+def _listed(prefixes: Collection[str]) -> list[str]:
+    """Return the models of litellm's table that belong to some services."""
+    from .engine import table
+
+    chat = ((name, row["litellm_provider"]) for name, row in table().items() if row.get("mode") == "chat")
+    found = [(name, prefix) for name, prefix in chat if prefix in prefixes and not name.startswith("ft:")]
+    return [name if name.startswith(f"{prefix}/") else f"{prefix}/{name}" for name, prefix in found]
 
 
 @hookimpl(before="local_model")

@@ -71,6 +71,10 @@ class OpenAICompatible(BaseProvider):
                 return f"{prefix}/{next(iter(own.models))}"
         return None
 
+    def known(self) -> Sequence[str]:
+        """Return the models in the table and in the configuration."""
+        return [*(f"{p}/{name}" for p, own in self._settings.providers.items() for name in own.models), *MODELS]
+
     async def available(self) -> Sequence[ModelInfo]:
         """Return the known models of services with a key, the configured models, and those that the person's servers list."""
         names: list[str] = []

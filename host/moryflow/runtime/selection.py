@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -71,8 +71,20 @@ class Models:
 
     def _suggestion(self, name: str) -> str:
         prefix, slash, rest = name.partition("/")
+        names = [] if slash else [one for provider in self._providers for one in _known(provider)]
+        known = {one.rpartition("/")[2]: one for one in reversed(names)}
+        if near := nearest(name, known, _NEAR):
+            return f"; did you mean {known[near]!r}?"
         near = nearest(prefix, [known for provider in self._providers for known in _prefixes(provider)])
         return f"; did you mean {near + (slash + rest if rest else '')!r}?" if near and near != prefix else ""
+
+
+_NEAR = 0.8
+
+
+def _known(provider: ModelProvider) -> Iterable[str]:
+    """Return the models that the provider knows without asking a service."""
+    return getattr(provider, "known", tuple[str, ...])()
 
 
 def _prefixes(provider: ModelProvider) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Choosing a model and trying again."""
 
+from importlib.util import find_spec
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from moryflow.kernel import model_call
 from moryflow.kernel.model_call import stream, wait_before
 from moryflow.runtime.selection import Models
 from moryflow_sdk import BaseProvider, ConfigError, Finished, ModelError, ModelInfo, ModelRequest, Status, TextDelta
+from moryflow_sdk.support.settings import ModelsSettings
 
 
 class Flaky(BaseProvider):
@@ -144,3 +147,27 @@ def test_an_unknown_model_gets_a_suggestion():
     with pytest.raises(ConfigError) as caught:
         Models([Flaky()], {}).choose("flakey/x")
     assert "flaky" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("claude-sonnet-4", "anthropic/claude-sonnet-4"),
+        ("gpt-4.1-mnii", "openai/gpt-4.1-mini"),
+        ("house-7b", "mine/house-7b-q4"),
+        ("nosuch", ""),
+    ],
+)
+def test_a_model_without_its_provider_gets_the_nearest_known_one(name: str, meant: str) -> None:
+    """Also one of your own servers, and no service is asked (CONTRACT §1)."""
+    if find_spec("litellm") is None:
+        pytest.skip("the extra litellm is not installed")
+    from moryflow_builtins.litellm_models import LitellmModels
+    from moryflow_builtins.openai_compatible import OpenAICompatible
+
+    server = {"baseUrl": "http://127.0.0.1:9/v1", "models": {"house-7b-q4": {}}}
+    settings = ModelsSettings.model_validate({"providers": {"mine": server}})
+    with pytest.raises(ConfigError) as caught:
+        Models([OpenAICompatible(settings, {}), LitellmModels(settings, {})], {}).choose(name)
+    assert caught.value.message.startswith(f"unknown model {name!r}" + (f"; did you mean '{meant}" if meant else ""))
+    assert bool(meant) is ("did you mean" in caught.value.message)
