@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moryflow_sdk import Command, Event, Rule, ToolCall, Turn, Verdict, hookimpl
+from moryflow_sdk import Command, Rule, ToolCall, Turn, Verdict, hookimpl
 from moryflow_sdk.support.settings import ServersSettings
 
 name = "permission"
@@ -18,26 +18,6 @@ config_path = "mcp"
 
 
 config_model = ServersSettings
-PATIENCE = 0.25
-"""Seconds after the start of a turn until the judge of commands is loaded: by then the turn is waiting for the model."""
-
-
-@hookimpl(events="turn.start")
-def event(event: Event, turn: Turn | None) -> None:
-    """Load the judge of commands while the model answers; otherwise the first command would wait for the import."""
-    import asyncio
-
-    asyncio.get_running_loop().call_later(PATIENCE, _load_judge)
-
-
-def _load_judge() -> None:
-    import sys
-    from importlib import import_module
-    from threading import Thread
-
-    judge = f"{__name__}.shell.judge"
-    if judge not in sys.modules:
-        Thread(target=import_module, args=(judge,), name="moryflow-judge", daemon=True).start()
 
 
 @hookimpl
@@ -74,7 +54,7 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
 
 def simple_commands(text: str) -> Sequence[str]:
     """Return the commands in a shell text, as rules are matched against them. The service ``rules`` calls this."""
-    from moryflow_builtins.permission.shell.judge import simple_commands as read
+    from moryflow_builtins.permission.shell.line import simple_commands as read
 
     return read(text)
 

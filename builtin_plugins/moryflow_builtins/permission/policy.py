@@ -354,7 +354,7 @@ class Policy(NamedTuple):
     :param home: Moryflow's own folder.
     :param vault: the folder the agent works in.
     :param watched: folders and files of plugin code that is loaded as soon as it is saved.
-    :param hides: whether the sandbox hides the file at a path from commands.
+    :param confined: returns whether commands run in a sandbox.
     """
 
     configured: RuleSet
@@ -363,7 +363,7 @@ class Policy(NamedTuple):
     resolve: Resolve
     narrowing: tuple[RuleSet, ...] = ()
     watched: tuple[Path, ...] = ()
-    hides: Callable[[str], bool] = lambda _: False
+    confined: Callable[[], bool] = lambda: False
 
     @property
     def layers(self) -> tuple[RuleSet, ...]:
@@ -407,12 +407,12 @@ def make_policy(
     resolve: Resolve,
     agent: Sequence[Rule] = (),
     watched: tuple[Path, ...] = (),
-    hides: Callable[[str], bool] = lambda _: False,
+    confined: Callable[[], bool] = lambda: False,
 ) -> Policy:
     """Return the policy of `rules` (defaults included) and of the agents' own rules, which are judged source by source."""
     sources = dict.fromkeys(rule.source for rule in agent)
     narrowing = tuple(compile_rules(rule for rule in agent if rule.source == source) for source in sources)
-    return Policy(compile_rules(rules), home, vault, resolve, narrowing, watched, hides)
+    return Policy(compile_rules(rules), home, vault, resolve, narrowing, watched, confined)
 
 
 def _stricter_for_agents(first: Judgement, second: Judgement) -> Judgement:

@@ -50,7 +50,7 @@ def policy_of(
     resolve = resolve or (lambda path, domain, base: files.resolve(path, domain=domain, base=base))
     configured = turn.rules.all() if rules is None else rules
     defaults = default_rules(str(home), tuple(getattr(turn.config, "servers", ())), named_by_git(turn.vault))
-    places = {"home": home, "vault": turn.vault, "watched": turn.watched, "hides": hidden_files(turn)}
+    places = {"home": home, "vault": turn.vault, "watched": turn.watched, "confined": confinement_of(turn)}
     return make_policy((*defaults, *configured), **places, resolve=resolve, agent=turn.agent.rules)
 
 
@@ -160,34 +160,16 @@ def _reason(answer: Judgement) -> str:
 _VAULT = "vault:"
 
 
-def hidden_files(turn: Turn) -> Callable[[str], bool]:
-    """Return a function that says whether the sandbox of `turn` hides the file at an absolute path from commands.
+def confinement_of(turn: Turn) -> Callable[[], bool]:
+    """Return a function that says whether commands of `turn` run in a sandbox. Only judging a command asks for it."""
 
-    It is for files that a command would read without naming them. A file that a command names is asked about all the same.
-    """
-
-    @cache  # evaluated late: calls that are not commands are judged without looking for a sandbox
-    def sandbox_is_used() -> bool:
+    @cache
+    def confined() -> bool:
         from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
         return turn.terminal is None and known_sandbox() is not None and confinement(turn.rules.all()).used
 
-    def hides(path: str) -> bool:
-        from moryflow_sdk.support.sandbox import secret_places
-
-        if not sandbox_is_used():
-            return False
-        vault = f"{turn.vault}/"
-        if path.startswith(vault):
-            names = path.removeprefix(vault).split("/")
-            return names[-2:] == [".git", "config"] or not _NEVER_HIDDEN.intersection(names[:-1])
-        return any(Path(path).is_relative_to(place) for place in (*secret_places(Path.home()), turn.home))
-
-    return hides
-
-
-_NEVER_HIDDEN = frozenset({".git", "site-packages", "dist-packages", "node_modules"})
-"""Folders in which the sandbox hides nothing: packages bring example keys. Of ``.git`` it hides ``config`` alone."""
+    return confined
 
 
 def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:

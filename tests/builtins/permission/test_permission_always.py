@@ -158,23 +158,14 @@ RUNS = {
     "source build.sh": "build.sh",
     "python3 tool.py": "tool.py",
     "python3 -u tool.py x": "tool.py",
-    "python3 -m tool": "tool.py",
-    "python3 -m pack": "pack/__main__.py",
     "python3 pack": "pack/__main__.py",
     "perl tool.pl": "tool.pl",
     "node tool.js": "tool.js",
     "awk -f tool.awk a.txt": "tool.awk",
     "sed -f tool.sed a.txt": "tool.sed",
-    "make": "Makefile",
-    "make all": "Makefile",
-    "make -C sub": "sub/Makefile",
     "make -f rules.mk": "rules.mk",
-    "just test": "justfile",
-    "npm test": "package.json",
-    "npm run build": "package.json",
     "timeout 5 ./build.sh": "build.sh",
     "nice -n 5 sh build.sh": "build.sh",
-    "env -C sub ./build.sh": "sub/build.sh",
     "bash -c './build.sh'": "build.sh",
     "cd sub && ./build.sh": "sub/build.sh",
     "true; ./build.sh": "build.sh",
@@ -243,10 +234,6 @@ def remember(make_policy, bench, command, folder="."):
 
 
 APPEARS = {
-    "make": "GNUmakefile",
-    "python3 -m tool2": "tool2.py",
-    "python3 -m pytest -q": "pytest.py",
-    "npm test": "sub/package.json",
     "./new.sh": "new.sh",
 }
 
@@ -290,7 +277,7 @@ def test_no_rule_is_offered_for_a_script_that_cannot_be_compared(bench, make_pol
     """What is not known cannot be promised (R18)."""
     file = bench.vault / "build.sh"
     if kind == "large":
-        monkeypatch.setattr("moryflow_builtins.permission.shell.command_line.MAX_BYTES", 3)
+        monkeypatch.setattr("moryflow_builtins.permission.shell.remember.MAX_BYTES", 3)
     elif kind == "pipe":
         file.unlink()
         os.mkfifo(file)
@@ -405,7 +392,6 @@ OTHERS = {
     " | cp a.txt Makefile && make | cp a.txt GNUmakefile; make | python3 x.py; make",
     "sh build.sh": "sh build.sh x | sh -x build.sh | ENV=x sh build.sh | echo x > build.sh; sh build.sh"
     " | mv sub/build.sh .; sh build.sh | tee build.sh < a.txt; sh build.sh",
-    "bash <<E§echo a§E": "bash <<E§echo b§E | bash <<'E'§make§E | bash <<< make | bash < a.txt | bash",
     "cat <<E§a§E": "cat <<E§$(make)§E",
     "git commit -m x": "git commit -m x -n | git -c core.hooksPath=x commit -m x | export GIT_DIR=sub; git commit -m x",
     "npm test": "npm test -- --x | npm --prefix sub test | npm_config_script_shell=./x npm test",

@@ -98,7 +98,7 @@ def test_readonly_changes_nothing_whatever_stood_there(bench, before):
     lines = [
         {"tool": "bash", "args": {"command": "git status --short"}, "expect": "allow"},
         {"tool": "bash", "args": {"command": "make"}, "expect": "ask"},
-        {"tool": "bash", "args": {"command": "find . -delete"}, "expect": "deny"},
+        {"tool": "bash", "args": {"command": "find . -delete"}, "expect": "ask"},
         {"tool": "write", "args": {"path": "a.md", "content": ""}, "expect": "deny"},
         {"tool": "read", "args": {"path": "/etc/hosts"}, "expect": "ask"},
         {"tool": "read", "args": {"path": "a.md"}, "expect": "allow"},

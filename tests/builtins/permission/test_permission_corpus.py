@@ -70,6 +70,9 @@ def test_example_commands_get_no_more_than_they_may(file: Path, make_policy: Cal
     assert len(faults["false asks"]) <= 0.09 * benign, faults["false asks"]
 
 
+NOT_READ = frozenset(["case", "test", "process", "here-document", "function"])
+"""Surroundings that are not read: they ask, and deny what a rule denies."""
+
 AROUND = {
     "list": "ls; {}",
     "lines": "{}\nls",
@@ -117,7 +120,8 @@ def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[.
         after = judge_command(policy, AROUND[form].format(text)).worst.decision
         if case["id"] not in alone:
             alone[case["id"]] = judge_command(policy, command).worst.decision
-        assert ORDER[after] >= ORDER[alone[case["id"]]], (case["id"], AROUND[form].format(text))
+        least = min(ORDER[alone[case["id"]]], 1) if form in NOT_READ else ORDER[alone[case["id"]]]
+        assert ORDER[after] >= least, (case["id"], AROUND[form].format(text))
 
 
 @pytest.mark.parametrize("seed", range(3))

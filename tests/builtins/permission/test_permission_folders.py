@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.permission.files import MAX_PATHS, judge_folder
 from moryflow_builtins.permission.policy import Decision, Policy
-from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.verdict import decide, is_long, judge_target
 from moryflow_sdk import ToolCall
 
@@ -109,19 +108,6 @@ def test_a_folder_that_cannot_be_read_asks(tmp_path: Path, monkeypatch: pytest.M
     (vault / "a").rename(vault / "gone")
     (answer,) = judge_folder(policy, source)
     assert answer.decision == "ask" and "cannot be read" in answer.reason
-
-
-def test_a_copied_folder_is_read_where_it_is_and_written_where_it_arrives(tmp_path: Path) -> None:
-    """As ``cp -r`` does it; where it arrives may be a folder by then (R35)."""
-    policy = build_policy(vault=make_files(tmp_path / "vault", "a/.env", "gh/workflows/ci.yml"))
-
-    def asked(source: str, goal: str) -> set[tuple[str, str]]:
-        parts = judge_command(policy, f"cp -r {source} {goal}").parts
-        return {(part.domain, part.target) for part in parts if part.decision == "ask" and part.domain != "bash"}
-
-    places = {("edit", "vault:/b/.env"), ("edit", "vault:/b/a/.env")}
-    assert asked("a", "b") == {("read", "vault:/a/.env"), *places}
-    assert asked("gh", ".github") == {("edit", "vault:/.github/workflows"), ("edit", "vault:/.github/workflows/ci.yml")}
 
 
 NAMES = st.sampled_from(["a", "b", ".env", "HEAD", ".git", "workflows", ".github", "x.pem", "notes.md", ".venv", "fish"])

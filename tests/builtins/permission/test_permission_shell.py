@@ -23,17 +23,14 @@ READER = rules("+ls*", "+cat *", "+echo *", "+grep *", "+cd *", "+git *", "-rm *
 
 def test_every_command_redirection_and_operand_is_judged(make_policy: MakePolicy) -> None:
     """Each simple command, each target of a redirection and each operand is a part of its own (R6, R9, SECURITY §2.1)."""
-    decision = judge_command(make_policy(READER), "cat a.md | grep x > out.md && echo `ls` 2> /tmp/log; rm y")
+    decision = judge_command(make_policy(READER), "cat a.md | grep x > out.md && echo $(ls) 2> /tmp/log; rm y")
     assert targets(decision) == {
         "shell:cat a.md": "allow",
-        "vault:/a.md": "allow",
         "shell:grep x": "allow",
-        "vault:/out.md": "allow",
         "shell:ls": "allow",
-        "shell:echo `ls`": "ask",
+        "shell:echo $(ls)": "ask",
         "fs:/tmp/log": "deny",
         "shell:rm y": "deny",
-        "vault:/y": "allow",
     }
 
 
@@ -129,7 +126,7 @@ def test_a_word_that_is_not_literal_is_covered_by_no_allow(make_policy: MakePoli
     policy = make_policy(rules("+*", "+ls *", f"+ls {word}"))
     worst = judge_command(policy, f"ls {word}").worst
     assert worst.decision == "ask"
-    assert "known only when it runs" in worst.reason or "depends on" in worst.reason
+    assert word.strip('"') in worst.reason or "cannot be read surely" in worst.reason
 
 
 def test_text_that_an_interpreter_gets_unseen_is_covered_by_no_wildcard(make_policy: MakePolicy) -> None:
@@ -302,7 +299,15 @@ def test_what_no_rule_could_cover_is_not_stored(make_policy: MakePolicy, command
         ("rm -rf x", ""),
         ("git -c a=b log", ""),
         ("python3 x.py", ""),
-        ("env ls", ""),
+        ("env ls", "env *"),
+        ("git log", "git log *"),
+        ("npm run build", "npm run build *"),
+        ("npm install x", ""),
+        ("git push", ""),
+        ("uv run pytest -q", "uv run pytest *"),
+        ("python -m pytest tests", "python -m pytest *"),
+        ("find . -delete", ""),
+        ("timeout 5 make", "timeout *"),
         ("A=1 ls", ""),
         ("unknown x", ""),
     ],

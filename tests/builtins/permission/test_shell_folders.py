@@ -90,37 +90,3 @@ def test_a_folder_is_both_its_name_and_what_its_links_lead_to(
     """``cd ..`` goes up from the name, a program's ``..`` from the folder itself; both are judged (R9, R10)."""
     policy = make_policy(_RULES, vault=vault, user_home=vault.parent / "home")
     assert judge_command(policy, command.replace("{base}", str(vault.parent))).verdict.decision == "ask"
-
-
-@pytest.mark.parametrize(
-    ("command", "asks"),
-    [
-        ("env -C sub cat notes", True),
-        ("env --chdir=sub cat notes", True),
-        ("sudo -D sub cat notes", True),
-        ("unshare --wd=sub cat notes", True),
-        ("env -C sub/deep cat ../notes", True),
-        ("env -C sub true; cat notes", False),
-        ("git -C sub status; cat notes", False),
-        ("env -C sub true; cat secret", True),
-        ("make -C sub && cat secret", True),
-    ],
-)
-def test_a_program_that_changes_its_folder_is_followed_once(make_policy, tmp_path, command, asks):
-    """What ``env -C`` runs is judged in that folder, and what comes after it where the shell stands (R9)."""
-    vault = tmp_path / "vault"
-    (vault / "sub/deep").mkdir(parents=True)
-    (vault / ".env").write_text("KEY=1\n")
-    (vault / "notes").write_text("open\n")
-    (vault / "sub/notes").symlink_to("../.env")
-    (vault / "secret").symlink_to(".env")
-    (vault / "sub/secret").write_text("open\n")
-    rows = [
-        {"domain": "bash", "pattern": p, "decision": "allow"} for p in (command.partition(";")[0], "env *", "sudo *", "cat *")
-    ]
-    rows += [
-        {"domain": "bash", "pattern": p, "decision": "allow"} for p in ("unshare --wd=sub *", "env --chdir=sub *", "make *")
-    ]
-    policy = make_policy(rows, vault=vault)
-    found = [part for part in judge_command(policy, command).parts if part.domain == "read" and part.decision == "ask"]
-    assert bool(found) is asks, found

@@ -47,7 +47,6 @@ SPELLINGS = (
     "{home}/config.jsonc",
     "~/.moryflow/x",
     "~{user}/.moryflow/x",
-    "~/.mory*/x",
     "$HOME/.moryflow/x",
     "${{HOME%/}}/.moryflow/x",
 )

@@ -11,7 +11,8 @@ from moryflow.cli import COMMANDS, cli
 from moryflow_builtins.permission.cli import PRESETS, permission
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
-from moryflow_builtins.permission.shell.moryflow_command import CHANGES, READS
+from moryflow_builtins.permission.shell.tables import OWN_CHANGES as CHANGES
+from moryflow_builtins.permission.shell.tables import OWN_READS as READS
 from moryflow_sdk.verdicts import settle
 
 MakePolicy = Callable[..., Policy]

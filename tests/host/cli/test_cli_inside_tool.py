@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from moryflow.cli.options import DECISIONS
-from moryflow_builtins.permission.shell.moryflow_command import CHANGES
+from moryflow_builtins.permission.shell.tables import OWN_CHANGES as CHANGES
 
 MARK = {"MORYFLOW_CALL": "c1-0a1b2c3d"}
 

@@ -47,12 +47,12 @@ STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("assignments", "A=b make"),
     ("options that run, write, configure or name another host", "sort -o out x"),
     ("files of secrets", "cat .env"),
-    ("reading a folder whole in which they are and no sandbox hides them", "grep -r x ."),
+    ("without a sandbox, programs that are not known, and those that use the network", "mytool x"),
     ("files that run later", "touch .git/hooks/pre-commit"),
-    ("patches that change them, or that cannot be read", "git apply x.patch"),
+    ("patches, which may change them", "git apply x.patch"),
     ("git in a repository that is not the vault's", "git -C other status"),
     ("reading outside the vault", "cat /etc/passwd"),
-    ("text that bash itself would not read surely", "if"),
+    ("text that cannot be read surely", "if"),
 )
 """What is asked about although a rule allows every command, each with an example."""
 

@@ -1,485 +1,500 @@
-"""Judge everything that a shell text runs, reads and writes; the most severe part decides.
+"""Judge a shell text: every simple command by the rules, its words as paths, and the commands inside it.
 
-:func:`simple_commands` lists the commands of a text without judging them, for gates of other plugins.
+What :mod:`.lexer` does not read is asked about, and denied if the words of a denied command stand in it.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from pathlib import Path
 
-from moryflow_sdk import FrozenDict
+from moryflow_sdk import FrozenDict, Rule, Target
+from moryflow_sdk.calls import UNKNOWN_FOLDER
 from moryflow_sdk.support.patterns import compile_rule
 
-from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
+from moryflow_builtins.permission.files import hard_limit, judge_file
+from moryflow_builtins.permission.policy import CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
 
-from .command_line import CommandLine, CommandPlace, assignments, rough_commands, rule_to_remember, standard_input
-from .effects import CommandEffects, EffectUnknown, InnerCommand, InnerText, Patch
-from .file_judge import NEUTRAL, FileJudge
-from .inspect import inspect, name_of
-from .interpreters import CHANGE
-from .moryflow_command import inspect_own_program, is_own, refusal_in_text
-from .own_folder import OwnFolder
-from .parser import parse
-from .programs import REPLACING
-from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
-from .walk import UNKNOWN, Bases, FoldersAfter, Walker
-from .wrappers import harmless_assignment
+from .guards import ANYTHING, Guard, guards_of, risk_of
+from .lexer import Command, NotRead, Redirect, Word, read
+from .line import MAX_DEPTH, MAX_SUFFIXES, Line, rest_of
+from .own_folder import (
+    change_refused,
+    folder_refused,
+    judge_own_folder,
+    judge_own_pattern,
+    judge_own_program,
+    names_own_folder,
+    serves_commands,
+)
+from .remember import contents_of, rule_to_remember
+from .tables import ADDS_WORDS, GIT_CHANGES, GIT_SENDS, NEUTRAL, SOUGHT, UNKNOWN, WRAPPERS, program
+from .texts import misleading_character, rough_commands
+from .words import (
+    changing,
+    fed_text,
+    foreign_repository,
+    git_place,
+    inner_texts,
+    inner_words,
+    is_neutral_copy,
+    is_own,
+    name_of,
+    operand_count,
+    own_change_in_text,
+    path_words,
+    script_of,
+)
 
-MAX_INNER = 8
-"""How many levels of commands that run commands are judged."""
+MAX_WORK = 4000
+"""How many commands and paths of one text are judged, counted once for each possible folder."""
 
-MAX_WORK = 5000
-"""How many commands and files of one text are judged, counted once for each possible folder; beyond it the judge gives up."""
+MAX_BASES = 8
+"""How many folders a command may run in; with more of them the folder is unknown."""
+
+
+_MOVES = frozenset(["cd", "pushd", "popd", "source", ".", "eval"])
+"""Commands after which the shell may be in another folder."""
 
 
 class TooMuchWork(Exception):
     """The text holds more than :data:`MAX_WORK` allows to judge."""
 
 
-_NETWORK = ("/dev/tcp/", "/dev/udp/")
-Words = tuple[Arg, ...]
-
-
 class Judge:
-    """Judges one shell text and collects the judgements in :attr:`parts`."""
+    """Judges one shell text that starts in `folder`, and collects the judgements in `parts`."""
 
     def __init__(self, policy: Policy, command: str, folder: str) -> None:
+        self.parts: dict[Judgement, None] = {}
         self._policy = policy
-        self._command = command
-        self._parts: dict[Judgement, None] = {}
-        self._seen: dict[tuple[str, Bases, bool, int], FoldersAfter] = {}
-        self._approved = False
-        self._work = 0
-        self._depth = 0
-        self._asked = 0
-        self._changes = False
+        self._whole = command
+        self._bases: set[str | None] = {folder}  # the folders that the next command may run in
+        self._all: set[str | None] = {folder}  # the folders that any command behind it may run in
+        self._trusted = False  # inside a command that a rule allows word for word
         self._written: set[str] = set()
-        self._moved_names = ""
-        self._git_variable = ""
+        self._targets: dict[tuple[str, str, str | None], Target] = {}
+        self._seen: set[tuple[Command, frozenset[str | None], bool]] = set()
         self._denies = any(one.rule.decision == "deny" for rules in policy.layers for one in rules.of("bash"))
-        self._file_judge = FileJudge(policy, folder, self.add)
-        self._own_folder = OwnFolder(policy, command, folder, self._file_judge.resolve, self.add)
-        self._walker = Walker(self._simple, self._compound, self._redirect)
+        self._work = 0
 
-    @property
-    def parts(self) -> Iterable[Judgement]:
-        """The judgements that were added, in order."""
-        return self._parts
+    def judge(self) -> None:
+        """Judge the whole text."""
+        try:
+            self._script(self._whole, 0)
+        except TooMuchWork:
+            self._trusted = False
+            self._not_read(self._whole, "it is too long to check")
+            self._add(
+                Judgement("bash", f"shell:{shortened(self._whole, 200)}", "ask", "it is too long to check", bypass="never")
+            )
 
-    def script(self, script: Script, bases: Bases) -> FoldersAfter:
-        """Judge a parsed text."""
-        if script.unsure:
-            self.ask(self._command, f"the command cannot be read surely: {script.unsure}")
-        return self._walker.script(script, bases)
+    def _add(self, part: Judgement) -> None:
+        lifted = self._trusted and part.domain == "bash" and part.decision == "ask" and part.bypass != "never"
+        if not lifted or part.lapsed:
+            self.parts.setdefault(part)
 
-    def add(self, part: Judgement) -> None:
-        """Add a judgement. A command inside one that a rule allows word for word is not asked about, but may be denied."""
-        if self._approved and part.domain == "bash" and part.decision == "ask" and part.bypass != "never" and not part.lapsed:
-            return
-        self._parts.setdefault(part)
+    def _add_all(self, parts: Iterable[Judgement]) -> None:
+        for part in parts:
+            self._add(part)
 
-    def ask(self, target: str, reason: str) -> None:
-        """Ask about something that no rule can cover."""
-        self.add(Judgement("bash", f"shell:{target}", "ask", reason))
+    def _unseen(self) -> None:
+        """Refuse a command whose words or code are not seen, in a text that names what no tool changes."""
+        change = own_change_in_text(self._whole)
+        if change:
+            self._add(change_refused(self._whole, change))
+        if names_own_folder(self._policy, self._whole):
+            self._add(folder_refused(self._policy, self._whole))
 
-    def give_up(self) -> None:
-        """Ask, in every mode, about a command that is too long to judge."""
-        self._approved = False
-        reason = "the command is too long to check"
-        self.ask_unsure(self._command, reason)
-        self.add(Judgement("bash", f"shell:{shortened(self._command, 200)}", "ask", reason, bypass="never"))
+    def _ask(self, text: str, reason: str) -> None:
+        """Ask about something that no rule covers."""
+        self._add(Judgement("bash", f"shell:{text}", "ask", reason))
 
-    def _spend(self, effects: CommandEffects, words: int, bases: Bases) -> None:
-        """Count the work of judging one command.
-
-        :raises TooMuchWork: the whole text takes more than :data:`MAX_WORK`.
-        """
-        files = len(effects.reads) + len(effects.writes) + len(effects.possible_files)
-        if effects.bulk_changes:
-            files += sum(4 * len(change.sources) for change in effects.bulk_changes)
-        self._work += len(bases) * (1 + files + words // 8)
+    def _spend(self, work: int) -> None:
+        self._work += work * len(self._bases)
         if self._work > MAX_WORK:
             raise TooMuchWork
 
-    def ask_unsure(self, text: str, reason: str) -> None:
-        """Ask about a text that may not be what it seems, and look for denied commands in it."""
-        self.find_denied(text)
-        self._own_folder.check_text(text)
-        self._refuse_text(text)
-        self.ask(text, reason)
+    # ---------------------------------------------------------------- texts
 
-    def find_denied(self, text: str) -> None:
-        """Look for denied commands in a text that was not understood."""
-        for command in filter(self._policy.denies, rough_commands(text) if self._denies else ()):
-            answer = self._policy.by_text("bash", f"shell:{command}")
-            self.add(answer._replace(reason=f"{answer.reason}; the text around it was not understood"))
+    def _script(self, text: str, depth: int) -> None:
+        """Judge a shell text, the whole or one behind ``-c``."""
+        try:
+            if depth > MAX_DEPTH:
+                raise NotRead("commands run commands too deeply")
+            odd = misleading_character(text)
+            if odd:
+                raise NotRead(f"it holds the character {odd}")
+            commands = read(text)
+        except (NotRead, RecursionError) as problem:
+            why = str(problem) if isinstance(problem, NotRead) else "it is nested too deeply"
+            self._not_read(text, f"it cannot be read surely: {why}")
+            return
+        if any(one.loop and one.words and one.words[0].text in _MOVES for one in commands):
+            self._bases, self._all = (
+                {*self._bases, None},
+                {*self._all, None},
+            )  # what stands before it in a loop runs again after it
+        left: list[tuple[tuple[int, ...], set[str | None], set[str | None]]] = []  # folders to return to after a subshell
+        for command in commands:
+            while left and command.scope[: len(left[-1][0])] != left[-1][0]:
+                _, self._bases, self._all = left.pop()
+            while len(left) < len(command.scope):
+                left.append((command.scope[: len(left) + 1], set(self._bases), set(self._all)))
+            key = (command, frozenset(self._bases), self._trusted)
+            if key not in self._seen or (command.words and command.words[0].text in _MOVES):
+                self._seen.add(key)
+                self._command(command, depth)
+            if command.after not in ("&&", "||", "|", "|&"):
+                self._bases = set(self._all)
+        if left:
+            _, self._bases, self._all = left[0]
 
-    # -------------------------------------------------------------------------------- simple commands
+    def _not_read(self, text: str, why: str) -> None:
+        """Ask about a text that was not read, and look in it for denied commands and for Moryflow's own folder."""
+        self._ask(text, why)
+        for command in rough_commands(text) if self._denies else ():
+            self._deny(command)
+        change = own_change_in_text(text)
+        if change:
+            self._add(change_refused(text, change))
+        if names_own_folder(self._policy, text):
+            self._add(folder_refused(self._policy, text))
 
-    def _simple(self, command: Simple, bases: Bases) -> FoldersAfter:
-        key = (command.raw, bases, self._approved, len(self._written))
-        known = self._seen.get(key) if not any(redirect.body for redirect in command.redirects) else None
-        if known is not None:
-            return known
-        assigned = tuple(arg for arg in assignments(command) if not harmless_assignment(arg))
-        args = tuple(arguments(command.words))
-        if not assigned and not args and not command.redirects:
-            return FoldersAfter(bases, bases)
-        text, file = standard_input(command)
-        effects = CommandEffects(stdin=text, stdin_file=file)
-        after = self._seen[key] = self._line(assigned, args, bases, effects, command.raw)
-        return after
+    def _deny(self, command: str) -> None:
+        """Add the denial of a rule that would deny `command`, by the name of its program with or without its folder."""
+        words = command.split(" ", 1)
+        for view in dict.fromkeys((command, " ".join((os.path.basename(words[0]), *words[1:])))):  # noqa: PTH119
+            if view and self._policy.denies(view):
+                self._add(self._policy.by_text("bash", f"shell:{view}"))
 
-    def _line(
-        self, assigned: Words, args: Words, bases: Bases, effects: CommandEffects, raw: str, granted: CompiledRule | None = None
-    ) -> FoldersAfter:
-        """Judge one command by the rules, then what it touches, then what it runs.
+    # ---------------------------------------------------------------- one command
 
-        :param granted: the part for this command of a rule that allows the command around it.
-        """
-        if args:
-            inspect(args, effects)
-        self._spend(effects, len(args), bases)
-        line = CommandLine(assigned, args, effects, " ".join(raw.split()))
-        answers = self._by_rules(line, bases, granted)
-        self._just_written(line, bases)
-        self._git_variable = self._git_variable or _git_variable(assigned, args)
-        self._own_program(line, bases)
-        exact = all(one.decision == "allow" and one.rule is not None and compile_rule(one.rule).exact for one in answers)
-        changed = self._changes
-        inner_bases = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
-        for patch in effects.patches:
-            with self._ask_if_unknown(line.plain, "what the patch changes", exact=exact):
-                self._patch(patch, inner_bases, bases if patch.outside else inner_bases, changed=changed)
-        if effects.checkout is not None:
-            with self._ask_if_unknown(line.plain, f"what git {effects.checkout.verb} brings", exact=exact):
-                self._file_judge.checkout(effects.checkout, inner_bases, self._moved_names)
-        if effects.git_output is not None:
-            with self._ask_if_unknown(line.plain, f"what {effects.git_output.why} shows", exact=exact):
-                self._file_judge.output(effects.git_output, inner_bases, self._moved_names, changed=changed)
-        self._moved_names = (
-            "all" if "all" in (self._moved_names, effects.moves_names) else effects.moves_names or self._moved_names
-        )
-        for change in effects.bulk_changes:
-            self._file_judge.bulk_change(change, bases if change.outside else inner_bases, changed=changed, exact=exact)
-        if effects.base is not None and effects.reads_here:
-            self._file_judge.file(effects.base, "edit", bases, asks=True)
-        self._files(line, inner_bases, exact=exact)
-        self._own_folder.check_line(line, inner_bases, raw, exact=exact)
-        self._judge_hidden(line)
-        after = self._judge_inner(line, answers, inner_bases, exact=exact)
-        return after if effects.base is None else FoldersAfter(bases, bases)
+    def _command(self, command: Command, depth: int, granted: CompiledRule | None = None) -> None:
+        """Judge a command: its redirections, then by the rules, then its words, then what it runs."""
+        self._spend(1)
+        for redirect in command.redirects:
+            self._redirect(redirect)
+        words = (*changing(command.assigned), *command.words)
+        if not words:
+            self._ask(
+                " ".join(f"{one.operator} {one.word.text}" for one in command.redirects), "a redirection without a command"
+            )
+            return
+        guards = guards_of(command)
+        guarded = any(guard.of_program for guard in guards)
+        name = name_of(command.words[0]) if command.words else ""
+        if name in ADDS_WORDS or "code" in program(name).kinds or any(guard.place >= ANYTHING for guard in guards):
+            self._unseen()
+        answers = self._by_rules(command, words, guards, granted)
+        allowed = [one.rule for one in answers if one.decision == "allow" and one.rule is not None]
+        exact = len(allowed) == len(answers) and all(compile_rule(rule).exact for rule in allowed)
+        own = judge_own_folder(self._policy, self._resolve, self._bases, command, guarded=guarded)
+        self._add_all(own)
+        if command.words:
+            path = self._resolve(command.words[0].text, "read", None).path if "/" in command.words[0].text else None
+            named = Word(path) if path and is_own(path) else command.words[0]  # a link to the program is the program
+            self._add_all(judge_own_program((named, *command.words[1:])))
+            self._runs_written(command.words)
+            if name == "git":
+                self._repository(command.words)
+            self._paths(command.words, guarded=guarded, exact=exact)
+            if self._denies:
+                self._denied_inside(command, guarded=guarded)
+            self._inside(command, depth, allowed, exact=exact)
+        if name == "cd":
+            self._move(command)
+        elif name in _MOVES - {"eval"}:
+            self._all.add(None)
+            self._bases.add(None)
 
-    def _by_rules(self, line: CommandLine, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
-        """Judge a command by the rules, once in each folder that it may run in."""
-        folders = {self._file_judge.folder(base): base for base in sorted(bases, key=str)}
-        answers = [self._in_folder(line, folder, base, granted) for folder, base in folders.items()]
-        for answer in answers:
-            self.add(answer)
+    def _by_rules(
+        self, command: Command, words: Sequence[Word], guards: Sequence[Guard], granted: CompiledRule | None
+    ) -> list[Judgement]:
+        """Judge a command by the rules, in each folder that it may run in."""
+        kinds = program(name_of(command.words[0])).kinds if command.words else {"text"}
+        line = Line(words, len(words) - len(command.words), guards, known=bool(kinds) and "sends" not in kinds)
+        confined = self._policy.confined
+        answers: list[Judgement] = []
+        for folder, base in {self._folder(base): base for base in sorted(self._bases, key=str)}.items():
+
+            def probe(compiled: CompiledRule, folder: str = folder) -> RuleHit | None:
+                return line.probe(compiled, folder, str(self._policy.vault), self._named_folder, confined)
+
+            answer = self._policy.by_command(f"shell:{line.plain}", line.programs, probe)
+            if answer.decision == "ask" and granted is not None and answer.bypass != "never":
+                hit = line.probe(granted, folder, str(self._policy.vault), self._named_folder, confined)
+                by_default = answer.rule is None or answer.rule.source == "default"
+                if by_default and hit is not None and hit.decision == "allow":
+                    answer = answer._replace(decision="allow", reason="", rule=granted.rule)
+            if answer.decision == "ask":
+                answer = self._question(answer, line, command, folder, base)
+            answers.append(answer)
+            self._add(answer)
         return answers
 
-    def _just_written(self, line: CommandLine, bases: Bases) -> None:
-        """Ask before a command runs a file that a redirection or ``tee`` writes before: no rule has seen its content."""
-        if not self._written:
-            return
-        named = line.args[:1] if line.args and "/" in line.args[0].text else ()
-        sought = (Arg(name) for files in line.effects.sought for name in files.names)
-        for file in (*named, *line.effects.runs, *sought):
-            if file.static and not self._written.isdisjoint(self._file_judge.resolved_paths(file, bases)):
-                self.ask(line.plain, f"it runs {file.text}, which the command writes before")
-
-    def _in_folder(self, line: CommandLine, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
-        where = CommandPlace(folder, self._file_judge.changed_file, self._file_judge.folder_named)
-        answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
-        if answer.decision != "ask":
-            return answer
-        if granted is not None and (answer.rule is None or answer.rule.source == "default") and answer.bypass != "never":
-            hit = line.probe(granted, where)
-            if hit is not None and hit.decision == "allow":
-                return answer._replace(decision="allow", reason="", rule=granted.rule)
-        self._asked += 1
-        contents = self._file_judge.contents(line.args, line.effects, base) if self._asked <= MOST else None
-        stored = rule_to_remember(line, answer, folder, contents)
-        ended = self._policy.configured.last_for(line.programs, lambda rule: line.why_not_allowed(rule, where))
-        reason = _reason_of(answer, line) if ended is None else f"{_why_ended(ended)}; {_reason_of(answer, line)}"
+    def _question(self, answer: Judgement, line: Line, command: Command, folder: str, base: str | None) -> Judgement:
+        """Return the question about a command: its reason, and what *always* would store."""
+        contents = contents_of(command.words, base, str(self._policy.vault)) if command.words else {}
+        runs_text = bool(command.words and program(name_of(command.words[0])).kinds & {"code", "shell"})
+        unseen = any(guard.place >= ANYTHING for guard in line.guards) or (runs_text and fed_text(command) is not None)
+        stored = None
+        if not unseen:
+            stored = rule_to_remember(
+                line.words, answer, folder, contents, spelled=max((guard.place + 1 for guard in line.guards), default=0)
+            )
+        reason = answer.reason
+        if answer.rule is None or answer.rule.source == "default":
+            reason = (
+                line.guards[0].why if line.guards else risk_of(command.words) or f"no rule covers {shortened(line.plain)!r}"
+            )
+        ended = self._policy.configured.last_for(line.programs, lambda one: line.ended(one, folder, str(self._policy.vault)))
+        if ended is not None:
+            place = f" ({place_of(ended.rule)})"
+            why = f"{ended.note} since it was allowed" if ended.note else f"it is allowed in {ended.rule.folder} only"
+            reason = f"{why}{place}; {reason}"
         lapsed = ended is not None and bool(ended.note)
         return answer._replace(reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
-    def _own_program(self, line: CommandLine, bases: Bases) -> None:
-        """Refuse, in every mode, a ``moryflow`` command that changes permissions, plugins or configuration."""
-        args, effects = line.args, line.effects
-        named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
-        if named and any(is_own(path) for path in self._file_judge.resolved_paths(args[0], bases)):
-            inspect_own_program(args, effects)
-        for reason in effects.refusals:
-            self._refuse(line.plain, reason)
-        for reason in effects.always_asks:
-            self.add(Judgement("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
-        if any(guard.unseen for guard in effects.guards):
-            self._refuse_text(self._command)
+    def _denied_inside(self, command: Command, *, guarded: bool) -> None:
+        """Look for a denied command behind a program: every suffix of its words, and the texts among them."""
+        words = command.words
+        texts, name = [word.text for word in words], name_of(words[0])
+        for spelling in {name.lower(), name.partition(".")[0], name.lower().removesuffix(".exe")} - {name, ""}:
+            self._deny(" ".join((spelling, *texts[1:])))
+        known = program(name)
+        runs_known = any(inner_words(command)) or any(inner_texts(command))
+        if runs_known or not (guarded or known is UNKNOWN or known.kinds & {"code", "state"}):
+            return  # what it runs is judged by itself, or it runs nothing
+        fed = [redirect.body for redirect in command.redirects if redirect.body]
+        for start in range(1, min(len(texts), MAX_SUFFIXES)):
+            self._deny(" ".join(texts[start:]))
+            self._deny(" ".join((name, *texts[start + 1 :])))
+        for text in (*fed, *texts[1:MAX_SUFFIXES]):
+            if re.search(r"[ =:,]", text):
+                for piece in (text, *re.split(r"[=:,]", text)[1:]):
+                    for inner in rough_commands(piece):
+                        self._deny(inner)
 
-    def _refuse_text(self, text: str) -> None:
-        """Refuse a text that is not understood but seems to run such a ``moryflow`` command."""
-        reason = refusal_in_text(text)
-        if reason:
-            self._refuse(text, reason)
-
-    def _refuse(self, text: str, reason: str) -> None:
-        step = "run it yourself, outside the agent"
-        self.add(Judgement("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
-
-    def _files(self, line: CommandLine, bases: Bases, *, exact: bool) -> None:
-        effects, changed = line.effects, self._changes
-        self._changes |= bool(effects.writes) or effects.brings_files or not effects.known
-        for path in dict.fromkeys(effects.reads):
-            self._file_judge.file(path, "read", bases)
-        name = name_of(line.args)
-        for write in effects.writes:
-            replaced = name in REPLACING
-            self._file_judge.file(write.path, "edit", bases, whole=write.whole, asks=write.asks, replaced=replaced)
-            if name == "tee":
-                self._written.update(self._file_judge.resolved_paths(write.path, bases))
-        for tree in effects.trees:
-            self._file_judge.tree(tree, bases)
-        if effects.reads_here or (not effects.known and line.args):
-            self._file_judge.working_folder(bases)
-        if effects.trusts_here and not (exact and effects.base is not None):
-            self._repository(" ".join(arg.text for arg in line.args), bases, changed=changed)
-        for path in dict.fromkeys(effects.possible_files):
-            self._file_judge.possible_file(path, bases, known=effects.known, exact=exact)
-        for code in effects.code:
-            self._own_folder.check_code(code.text)
-            self._refuse_text(code.text)
-
-    @contextmanager
-    def _ask_if_unknown(self, command: str, what: str, *, exact: bool) -> Iterator[None]:
-        """Ask if the effect of `command` is unknown, unless a rule spells the command out."""
-        try:
-            yield
-        except EffectUnknown as problem:
-            if not exact:
-                self.ask(command, f"{what} is not known: {problem}")
-
-    def _patch(self, patch: Patch, bases: Bases, at: Bases, *, changed: bool) -> None:
-        """Judge the files that a patch changes; `at`: the folders that the patch file itself may be in."""
-        if changed and patch.files:
-            raise EffectUnknown("it may be changed before it is read")
-        for path in self._file_judge.paths_of_patch(patch, at):
-            self._file_judge.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
-
-    def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
-        """Ask before git uses a repository that is not the vault's own, or may not be by the time the command runs."""
-        found = self._file_judge.repository(bases)
-        if found:
-            self.ask(command, f"{found} is a git repository other than the vault's own; its configuration can run programs")
-        elif self._git_variable:
-            self.ask(command, f"{self._git_variable} was set before, which can name another repository")
-        elif changed and bases != {str(self._policy.vault)}:
-            self.ask(command, "an earlier part of the command changes this folder, so its git repository is unknown")
-
-    def _judge_hidden(self, line: CommandLine) -> None:
-        """Ask if the line may run a denied command: spelled in other letters, or as the words of an unknown program."""
-        for text in islice(filter(self._policy.denies, line.disguised if self._denies else ()), 1):
-            self.ask(" ".join(arg.text for arg in line.args), f"it may run {text!r}, which a rule forbids")
-
-    def _judge_inner(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
-        """Judge the commands that this one runs; return the folders that the shell may be in afterwards."""
-        effects = line.effects
-        before = self._approved
-        self._approved = before or exact
-        after = FoldersAfter(bases, bases)
-        for inner in effects.inner:
-            after = self._inner(inner, bases, after, line.grant_for(inner.args, [answer.rule for answer in answers]))
-        for text in effects.texts:
-            self._approved = before or (exact and not text.fed)
-            moved = self._text(text, bases)
-            after = FoldersAfter(moved, moved) if text.same_shell else after
-        self._approved = before
-        if effects.folder_unknown or (effects.moves is not None and "CDPATH" in self._command):
-            return FoldersAfter(UNKNOWN, bases | UNKNOWN)
-        if effects.moves is None:
-            return after
-        stays = frozenset(b for b in bases if self._changes or not self._file_judge.surely_moves(effects.moves, b))
-        return FoldersAfter(self._file_judge.after_cd(effects.moves, bases), stays)
-
-    def _inner(self, inner: InnerCommand, bases: Bases, after: FoldersAfter, granted: CompiledRule | None) -> FoldersAfter:
-        if not self._enter():
-            return after
-        raw = " ".join(arg.text for arg in inner.args)
-        moved = self._line((), inner.args, bases, CommandEffects(), raw, granted)
-        self._depth -= 1
-        return moved if inner.same_shell else after
-
-    def _text(self, text: InnerText, bases: Bases) -> Bases:
-        """Judge a shell text that is an argument of a command."""
-        if not text.text.static or not self._enter():
-            self.find_denied(text.text.text)
-            self._own_folder.check_text(text.text.text, bases)
-            self._refuse_text(text.text.text)
-            return bases | UNKNOWN
-        try:
-            script, _ = parse(text.text.text)
-        except NotParsed as problem:
-            self.ask_unsure(text.text.text, f"the text {shortened(text.text.text)!r} is not understood: {problem}")
-            self._depth -= 1
-            return bases | UNKNOWN
-        after = self.script(script, UNKNOWN if text.elsewhere else bases)
-        self._depth -= 1
-        return after.any
-
-    def _enter(self) -> bool:
-        if self._depth >= MAX_INNER:
-            self.ask(self._command, "commands run commands too deeply")
-            return False
-        self._depth += 1
-        return True
-
-    # -------------------------------------------------------------------------------- compound commands
-
-    def _compound(self, command: Compound, bases: Bases) -> None:
-        match command.kind:
-            case "function":
-                self.ask(f"{command.name}()", f"it defines the function {command.name}")
-            case "for" | "select":
-                words = " ".join(word.raw for word in command.words)
-                self._as_line(f"{command.name}={words}", f"the loop sets the variable {command.name}", command, bases)
-            case "coproc":
-                self.ask(command.raw, "it starts a co-process")
-            case "arithmetic":
-                self._as_line(command.raw, "arithmetic can change variables and run commands", command, bases)
-            case "test":
-                self._test(command, bases)
-            case _:
-                pass
-
-    def _as_line(self, text: str, why: str, command: Compound, bases: Bases) -> None:
-        """Judge the head of a loop, or arithmetic, by its text, as if it were a command; only an exact rule covers it."""
-        effects = CommandEffects(known=True)
-        effects.guard(0, why)
-        self._by_rules(CommandLine((), (Arg(text),), effects, " ".join(command.raw.split())), bases)
-
-    def _test(self, command: Compound, bases: Bases) -> None:
-        effects = CommandEffects()
-        args = (Arg("[["), *arguments(command.words), Arg("]]"))
-        inspect(args, effects)
-        self._by_rules(CommandLine((), args, effects, " ".join(command.raw.split())), bases)
-        for text in effects.texts:
-            self._text(text, UNKNOWN)
-
-    # -------------------------------------------------------------------------------- redirections
-
-    def _redirect(self, redirect: Redirect, bases: Bases) -> None:
-        if redirect.body:
-            return
-        if redirect.descriptor.startswith("{"):
-            self.ask(redirect.target.raw, f"the redirection sets the variable {redirect.descriptor[1:-1]}")
-        targets = arguments((redirect.target,))
-        self._spend(CommandEffects(), len(targets) * 8, bases)
-        copies = redirect.operator in ("<&", ">&")
-        for target in targets:
-            if copies and target.static and target.text.rstrip("-").isdecimal() | (target.text == "-"):
-                continue
-            self._redirect_target(redirect, target, bases)
-        if len(targets) != 1:
-            self.ask(redirect.target.raw, "a redirection has several targets")
-
-    def _redirect_target(self, redirect: Redirect, target: Arg, bases: Bases) -> None:
-        if not target.static:
-            self.ask(f"{redirect.operator} {target.text}", f"the target of a redirection is not known: {target.why}")
-        if target.static and target.text in NEUTRAL:
-            return
-        if target.text.startswith(_NETWORK):
-            self.ask(f"{redirect.operator} {target.text}", f"{target.text} is a network connection")
-            return
-        if redirect.operator in ("<", "<>", "<&"):
-            self._file_judge.file(target, "read", bases)
-        if redirect.operator != "<":
-            self._changes = True
-            self._written.update(self._file_judge.resolved_paths(target, bases) if target.static else ())
-            self._own_folder.check_word(target, bases)
-            self._own_folder.check_writes(target)
-            if not target.static or None in bases:
-                self._own_folder.check_whole()
-            self._file_judge.file(target, "edit", bases)
-
-
-def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:
-    """Return the variable of git that a command sets for later commands, as ``export GIT_DIR=…`` does; else nothing."""
-    words = args[1:] if name_of(args) in CHANGE else () if args else assigned
-    return next((word.text.partition("=")[0] for word in words if word.text.startswith("GIT_")), "")
-
-
-def _why_ended(ended: RuleHit) -> str:
-    """Return why a stored rule that names the command does not allow it here or any more."""
-    rule = ended.rule
-    place = f" ({place_of(rule)})"
-    return f"{ended.note} since it was allowed{place}" if ended.note else f"it is allowed in {rule.folder} only{place}"
-
-
-def _reason_of(answer: Judgement, line: CommandLine) -> str:
-    """Return why a command is asked about."""
-    if answer.rule is None or answer.rule.source != "default" or answer.rule.decision != "ask":
-        return answer.reason
-    dynamic = next((word.why for word in line.words if word.why), "")
-    return dynamic or f"no rule covers {shortened(line.plain)!r}"
-
-
-# ---------------------------------------------------------------- the commands of a text, for gates of other plugins
-
-
-def simple_commands(text: str) -> tuple[str, ...]:
-    """Return the commands in `text`, outer ones first, each in every spelling that a rule may use for it."""
-    collector = _Collector()
-    collector.text(text)
-    return tuple(collector.found)
-
-
-class _Collector:
-    def __init__(self) -> None:
-        self.found: dict[str, None] = {}
-        self._depth = 0
-        self._walker = Walker(self._simple, lambda command, bases: None, lambda redirect, bases: None)
-
-    def text(self, text: str) -> None:
-        """Collect the commands of a shell text; if it cannot be parsed, everything that may be a command."""
-        self._depth += 1
-        try:
-            if self._depth > MAX_INNER:
-                raise NotParsed("commands run commands too deeply")
-            self._walker.script(parse(text)[0], UNKNOWN)
-        except (NotParsed, RecursionError):
-            self._add(rough_commands(text))
-        self._depth -= 1
-
-    def _add(self, commands: Iterable[str]) -> None:
-        self.found |= dict.fromkeys(command for command in commands if command)
-
-    def _simple(self, command: Simple, bases: Bases) -> FoldersAfter:
-        text, file = standard_input(command)
-        assigned = tuple(arg for arg in assignments(command) if not harmless_assignment(arg))
-        self._line(assigned, tuple(arguments(command.words)), CommandEffects(stdin=text, stdin_file=file), command.raw)
-        return FoldersAfter(bases, bases)
-
-    def _line(self, assigned: Words, args: Words, effects: CommandEffects, raw: str) -> None:
-        if not args:
-            return
-        inspect(args, effects)
-        line = CommandLine(assigned, args, effects, " ".join(raw.split()))
-        self._add((*line.views, *line.disguised))
-        for inner in effects.inner:
-            self._inner(inner.args)
-        for part in effects.texts:
-            self.text(part.text.text)
-        for code in effects.code:
-            self._add(rough_commands(code.text))
-
-    def _inner(self, args: tuple[Arg, ...]) -> None:
-        raw = " ".join(arg.text for arg in args)
-        self._depth += 1
-        if self._depth > MAX_INNER:
-            self._add(rough_commands(raw))
+    def _inside(self, command: Command, depth: int, allowed: Sequence[Rule], *, exact: bool) -> None:
+        """Judge the commands that a command runs."""
+        before = self._trusted
+        self._trusted = before or (exact and fed_text(command) is None)  # a rule does not show what is fed
+        if depth >= MAX_DEPTH:
+            self._ask(" ".join(word.text for word in command.words), "commands run commands too deeply")
         else:
-            self._line((), args, CommandEffects(), raw)
-        self._depth -= 1
+            for place, assigned, inner in inner_words(command):
+                grant = rest_of(allowed[0], command.words, place) if len(set(allowed)) == 1 else None
+                self._command(Command(inner, assigned, piped=command.piped), depth + 1, grant)
+            for text in inner_texts(command):
+                bases, after = set(self._bases), set(self._all)
+                self._script(text, depth + 1)
+                if command.words[0].text == "eval":
+                    self._all |= after
+                else:
+                    self._bases, self._all = bases, after
+        self._trusted = before
+
+    def _runs_written(self, words: Sequence[Word]) -> None:
+        """Ask before a command runs a file that this text has written: no rule has seen its content."""
+        if not self._written:
+            return
+        name = name_of(words[0])
+        run = [words[0]] if "/" in words[0].text else []
+        if program(name).kinds & {"code", "shell"} and (place := script_of(words)):
+            run.append(words[place])
+        run += [Word(text) for text in SOUGHT.get(name, "").split()]
+        for word in run:
+            if any(self._resolve(word.text, "read", base).path in self._written for base in self._bases if base):
+                self._ask(" ".join(one.text for one in words), f"it runs {word.text}, which was written a moment before")
+                self._unseen()
+                return
+
+    def _repository(self, words: Sequence[Word]) -> None:
+        """Ask before git works in a repository that is not the vault's own, or with a folder as remote."""
+        place = git_place(words)
+        plain = " ".join(word.text for word in words)
+        folders = [words[at + 1].text for at in range(1, place - 1) if words[at].text == "-C"]
+        for base in filter(None, self._bases):
+            where = os.path.normpath(os.path.join(base, *folders))  # noqa: PTH118
+            found = foreign_repository(where, str(self._policy.vault))
+            if found:
+                self._ask(
+                    plain, f"{found} is a git repository other than this folder's own; its configuration can run programs"
+                )
+            verb = words[place].text if place < len(words) else ""
+            operands = [word.text for word in words[place + 1 :] if not word.text.startswith("-")]
+            if verb in GIT_SENDS - {"archive"} and operands and Path(where, operands[0]).is_dir():
+                self._ask(plain, f"{operands[0]} is a folder; a repository in it can run programs")
+        if any(folder is None for folder in self._bases):
+            self._ask(plain, "it is not known in which folder git runs")
+
+    # ---------------------------------------------------------------- paths
+
+    def _paths(self, words: Sequence[Word], *, guarded: bool, exact: bool) -> None:
+        """Judge the words of a command as the paths that they may be."""
+        name = name_of(words[0])
+        known = program(name)
+        if name in WRAPPERS or ("text" in known.kinds and name != "man"):
+            return
+        verb = words[place].text if name == "git" and (place := git_place(words)) < len(words) else ""
+        writes = "write" in known.kinds or verb in GIT_CHANGES
+        writes = writes or (name == "sed" and any(re.match(r"-[nErsuz]*i|--in-p", word.text) for word in words))
+        reads = not writes and bool(known.kinds & {"read", "text", "verb"})
+        if not reads or name == "git" or operand_count(words) == 0:
+            self._working_folder()
+        pieces = path_words(words)
+        if writes and (any(word.why for word in words) or verb == "clean"):
+            self._changes_here()
+        for place, piece in enumerate(pieces):
+            word = Word(piece.text, piece.why, tilde=piece.tilde)
+            if piece.why:
+                continue
+            if writes and (guarded or "copy" not in known.kinds or place == len(pieces) - 1):
+                self._path(
+                    piece.text,
+                    word,
+                    "edit",
+                    unsure=False,
+                    exact=exact,
+                    whole=guarded or known.kinds.isdisjoint({"safe", "copy"}),
+                )
+                self._written.update(
+                    self._paths_at(piece.text, word.tilde) if name in ("cp", "mv", "tee", "ln", "install") else ()
+                )
+            else:
+                unsure = not (reads or writes) or guarded or name == "ln"
+                self._path(piece.text, word, "read", unsure=unsure, exact=exact, whole=guarded or name == "ln")
+
+    def _changes_here(self) -> None:
+        """Refuse a command that changes files it does not name, in a folder that holds Moryflow's own."""
+        for base in filter(None, self._bases):
+            limit = hard_limit(self._policy, self._resolve(".", "edit", base), "edit", whole=True)
+            if limit is not None:
+                self._add(limit)
+
+    def _working_folder(self) -> None:
+        """Judge the folder that a command works in: the vault is allowed, any other counts as read."""
+        for base in sorted(self._bases, key=str):
+            if base is None:
+                self._ask("cd", "the folder that it works in is not known before it runs")
+            elif base != str(self._policy.vault):
+                answer = judge_file(self._policy, self._resolve(".", "read", base), "read", whole=False)
+                if answer.decision != "allow":
+                    self._add(answer)
+
+    def _path(self, text: str, word: Word, domain: str, *, unsure: bool, exact: bool, whole: bool = False) -> None:
+        """Judge a path in every folder that it may start from.
+
+        :param unsure: the program is not known to read it only: what runs later, and Moryflow's own folder, count as written.
+        """
+        if (text in NEUTRAL and not (whole and domain == "edit")) or (unsure and "\n" in text) or len(text) > 4096 or not text:
+            return
+        self._spend(1)
+        path = text if word.tilde or not text.startswith("~") else f"./{text}"
+        for base in sorted(self._bases, key=str):
+            if base is None and not (word.tilde or text.startswith("/")):
+                if domain == "edit" or not unsure or re.search("[./]", text):
+                    self._ask(text, f"{text!r} is in a folder that is not known before it runs")
+                continue
+            target = self._resolve(path, domain, base)
+            if target.error is not None:
+                if domain == "edit" or (not unsure and ("/" in text or base != str(self._policy.vault))):
+                    self._ask(text, f"{text!r} cannot be resolved: {target.error}")
+                continue
+            if unsure:
+                limit = hard_limit(self._policy, target, "edit", whole=whole)
+                if limit is not None and not serves_commands(self._policy, target):
+                    self._add(limit)
+                    continue
+            answer = judge_file(self._policy, target, domain, whole=whole and domain == "edit")
+            if (
+                answer.decision == "allow"
+                and unsure
+                and not exact
+                and re.search("[./]", text)
+                and target.text.startswith("vault:")
+            ):
+                later = judge_file(self._policy, target, "edit", whole=False)
+                answer = answer if later.decision == "allow" else later._replace(decision="ask")
+            if (
+                answer.decision == "deny"
+                and domain == "edit"
+                and answer.rule is not None
+                and answer.rule.source == "default"
+                and exact
+            ):
+                continue
+            if answer.decision == "deny" or (answer.decision == "ask" and not (exact and unsure)):
+                self._add(answer)
+
+    def _redirect(self, redirect: Redirect) -> None:
+        operator, word, _ = redirect
+        if operator in ("<<", "<<-", "<<<") or is_neutral_copy(redirect) or (not word.why and word.text in NEUTRAL):
+            return
+        shown = f"{operator} {word.text}"
+        if word.why:
+            self._unseen()
+            self._add_all(judge_own_pattern(self._policy, self._resolve, word))
+            self._ask(shown, f"{shortened(word.text, 40)}, where it writes or reads, is {word.why}")
+            return
+        if word.text.startswith(("/dev/tcp/", "/dev/udp/")):
+            self._ask(shown, f"{word.text} is a network connection")
+            return
+        self._path(word.text, word, "read" if operator in ("<", "<&") else "edit", unsure=False, exact=False)
+        if operator not in ("<", "<&"):
+            self._written.update(self._paths_at(word.text, word.tilde))
+
+    def _paths_at(self, text: str, tilde: bool) -> Iterator[str]:
+        """Yield where a path leads from each folder; for a folder, also the files that are put into it by their name."""
+        for base in filter(None, self._bases):
+            path = self._resolve(text if tilde or not text.startswith("~") else f"./{text}", "read", base).path
+            yield from (path,) if path else ()
+
+    def _move(self, command: Command) -> None:
+        """Follow ``cd``: the next command runs in the new folder, any later one may run in either."""
+        if command.piped or command.after in ("|", "|&", "&"):
+            return  # it moves a shell of its own
+        words = [word for word in command.words[1:] if not re.fullmatch(r"-[LPe@]+|--", word.text)]
+        if words and words[0].why:
+            self._add_all(judge_own_pattern(self._policy, self._resolve, words[0]))
+        new: set[str | None] = set()
+        sure = command.surely
+        for base in self._bases:
+            unclear = len(words) != 1 or words[0].why or words[0].text[:1] in ("-", "+", "")
+            if unclear or base is None or "CDPATH" in self._whole:
+                new.add(None)
+                sure = False
+                continue
+            text = words[0].text
+            target = self._resolve(text if words[0].tilde or text.startswith("/") else f"./{text}", "read", base)
+            new.add(target.path if target.error is None and target.path else None)
+            if target.lexical and target.path:
+                kind, _, rest = target.lexical.partition(":")
+                new.add(f"{self._policy.vault}{rest}".rstrip("/") if kind == "vault" else rest)
+            exists = target.identity is not None and os.access(f"{target.path}/.", os.X_OK)
+            sure = sure and exists and not self._written and not re.search(r"[^./].*\.\.", text)
+        self._all = set(new) if sure else self._all | new
+        self._all = self._all if len(self._all) <= MAX_BASES else {None}
+        if command.after not in ("&&", "||"):
+            self._bases = set(self._all)
+        elif command.after == "&&":
+            self._bases = set(new)
+
+    def _resolve(self, path: str, domain: str, base: str | None) -> Target:
+        key = (path, domain, base)
+        if key not in self._targets:
+            self._targets[key] = self._policy.resolve(path, domain, base)
+        return self._targets[key]
+
+    def _folder(self, base: str | None) -> str:
+        """Return the name of a folder in rules, with links followed."""
+        if base == str(self._policy.vault):
+            return "vault:/"
+        target = self._resolve(".", "read", base) if base is not None else None
+        return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
+
+    def _named_folder(self, text: str) -> str:
+        place, _, path = text.partition(":")
+        return self._folder(f"{self._policy.vault}{path}".rstrip("/") if place == "vault" else path)

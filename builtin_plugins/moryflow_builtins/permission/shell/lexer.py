@@ -1,357 +1,407 @@
-"""Words: quotes, expansions and their contents, read as bash reads them.
+"""Read the small part of the shell that people and models write; everything else is :class:`NotRead`.
 
-Where the reading of bash depends on details that are easy to get wrong, this raises :class:`NotParsed`, and the command is
-asked about.
+Read are: simple commands of words, joined by ``&& || ; | &`` and line ends; groups, subshells, ``$(…)``; ``if``, ``while``,
+``until``, ``for``; redirections; here-documents that run nothing. The commands come out as a flat list, in the order of the
+text: which of them will run does not matter, because all are judged.
 """
 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from collections.abc import Iterable
+from typing import NamedTuple
 
-from .syntax import Expansion, NotParsed, Piece, PlainText, Script, Word
+MAX_DEPTH = 30
+"""How deeply ``$(…)`` may be nested."""
 
-MAX_DEPTH = 40
-"""How deeply substitutions and compound commands may be nested. bash has no such limit, but people do not write more."""
+MAX_WORDS = 20_000
+"""How many words a command may have; braces make many of few characters."""
 
-
-class Cursor:
-    """A position in a text. The grammar is in :class:`~.parser.Parser`."""
-
-    def __init__(self, text: str, outer: Cursor | None = None) -> None:
-        self.text = text
-        self.position = 0
-        self.depth = outer.depth if outer else 0
-        self.quoted_spans: list[tuple[int, int]] = []
-
-    @abstractmethod
-    def script_until(self, closing: str) -> Script:
-        """Read commands up to `closing`, which is consumed. The parser implements this."""
-
-    @abstractmethod
-    def nested(self, text: str) -> Script:
-        """Read `text`, a part of this text, as a script of its own. The parser implements this."""
-
-    def deeper(self) -> None:
-        """Count one more level of nesting.
-
-        :raises NotParsed: there are more than :data:`MAX_DEPTH`.
-        """
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise NotParsed("it is nested too deeply")
-
-    def peek(self, length: int = 1) -> str:
-        return self.text[self.position : self.position + length]
-
-    def skip_continuations(self) -> bool:
-        """Skip backslash-newline pairs, which bash removes first; return whether there were any."""
-        start = self.position
-        while self.text.startswith("\\\n", self.position):
-            self.position += 2
-        return self.position > start
+RUN_TIME = "known only when it runs"
 
 
-_SIMPLE = {
-    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
-    "\\": "\\", "'": "'", '"': '"', "?": "?",
-}  # fmt: skip
-_NUMBERS = (
-    (re.compile(r"[0-7]{1,3}"), 8, 0),
-    (re.compile(r"x([0-9A-Fa-f]{1,2})"), 16, 1),
-    (re.compile(r"u([0-9A-Fa-f]{1,4})"), 16, 1),
-    (re.compile(r"U([0-9A-Fa-f]{1,8})"), 16, 1),
-)
+class NotRead(Exception):
+    """The text holds something that is not in the small language; the message says what."""
 
 
-def decode_ansi_c(text: str, position: int) -> tuple[str, int]:
-    """Return the decoded text between `position` and the closing quote, and the position after that quote.
+class Word(NamedTuple):
+    """One word of a command.
 
-    :raises NotParsed: the quote is not closed, or an escape gives a byte that is not a character by itself.
+    :param text: without quotes; an expansion stands in it as it was written.
+    :param why: why its value is unknown before it runs; empty if the text is the value.
+    :param bare: nothing in it is quoted.
+    :param tilde: it begins with a ``~`` that the shell expands.
     """
-    decoded: list[str] = []
-    while position < len(text):
-        char = text[position]
-        if char == "'":
-            return "".join(decoded), position + 1
-        if char != "\\":
-            decoded.append(char)
-            position += 1
-            continue
-        piece, position = _escape(text, position + 1)
-        decoded.append(piece)
-    raise NotParsed("a $' quote is not closed")
+
+    text: str
+    why: str = ""
+    bare: bool = True
+    tilde: bool = False
 
 
-def _escape(text: str, position: int) -> tuple[str, int]:
-    following = text[position : position + 1]
-    if following in _SIMPLE and following:
-        return _SIMPLE[following], position + 1
-    for pattern, base, group in _NUMBERS:
-        number = pattern.match(text, position)
-        if number:
-            value = int(number.group(group), base)
-            wide = following in ("u", "U")
-            if value == 0 or value > (0x10FFFF if wide else 0x7F) or 0xD800 <= value <= 0xDFFF:
-                raise NotParsed("an escape in $'…' gives a byte that cannot be shown")
-            return chr(value), number.end()
-    if following == "c" or following == "":
-        raise NotParsed("an escape in $'…' gives a control character")
-    return f"\\{following}", position + 1
+class Redirect(NamedTuple):
+    """A redirection; `body` is the text of a here-document or a here-string."""
+
+    operator: str
+    word: Word
+    body: str = ""
 
 
-BLANK = " \t"
-META = " \t\n;&|<>()"
-_PLAIN = re.compile(r"[^ \t\n;&|<>()$`'\"\\]+")
-_IN_DOUBLE = re.compile(r"[^\"\\$`]+")
-_IN_HEREDOC = re.compile(r"[^\\$`]+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+class Command(NamedTuple):
+    """A simple command.
+
+    :param assigned: the assignments in front of it.
+    :param piped: its input is another command's output.
+    :param after: the operator behind it.
+    :param surely: it is run in this shell whatever happens: in no branch, loop, subshell or pipeline.
+    :param loop: it is in a loop, so it may run again after the commands behind it.
+    :param scope: the places in the text at which the subshells around it begin, the outermost first.
+    """
+
+    words: tuple[Word, ...]
+    assigned: tuple[Word, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    piped: bool = False
+    after: str = ""
+    surely: bool = False
+    loop: bool = False
+    scope: tuple[int, ...] = ()
 
 
-class Lexer(Cursor):
-    """A cursor that reads words. The grammar is in :class:`~.parser.Parser`."""
+def read(text: str) -> list[Command]:
+    """Return the commands of `text`, those in ``$(…)`` before the command that they are in.
 
-    # -------------------------------------------------------------------------------- words
+    :raises NotRead: the text holds anything else, or bash would refuse it.
+    """
+    reader = _Reader(text, 0, ())
+    reader.commands("")
+    return reader.found
 
-    def word(self) -> Word | None:
-        """Read a word; return ``None`` if none begins here."""
-        start = self.position
-        pieces = self.pieces()
-        if self.position == start or not pieces:
-            return None
-        return Word(self.text[start : self.position], tuple(pieces))
 
-    def pieces(self, stops: str = META) -> list[Piece]:
-        """Read up to one of `stops` that is neither quoted nor part of an expansion."""
-        pieces: list[Piece] = []
-        text, end = self.text, len(self.text)
-        while self.position < end:
-            char = text[self.position]
-            if char in "<>" and self.peek(2)[1:] == "(":
-                pieces.append(self._process())
-            elif char in stops:
-                break
-            elif char in "'\"`$\\":
-                pieces += self._special(char)
-            elif char in META:
-                self._append(pieces, char, quoted=False)
-                self.position += 1
+_META = " \t\n;&|<>()"
+_NOT_READ = frozenset(["case", "esac", "function", "select", "coproc"])
+_CLOSES = {
+    "then": ("if", "elif"), "elif": ("then",), "else": ("then",), "fi": ("then", "else"),
+    "do": ("while", "until", "for"), "done": ("do",), "}": ("{",),
+}  # fmt: skip
+"""Keywords → those that have to be open before them."""
+_KEYWORDS = frozenset(["if", "while", "until", "!", "{", "time", *_CLOSES])
+_ENDS = frozenset(["fi", "done", "}"])
+
+_PLAIN = re.compile(r"[^ \t\n;&|<>()$`'\"\\*?\[{~#]+")
+_IN_DOUBLE = re.compile(r'[^"\\`$]+')
+_VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])")
+_PARAMETER = re.compile(r"\$\{#?[A-Za-z_]\w*(?:(?::?[-=+?]|%%?|##?|//?|:)[^$`'\"\\{}()<>]*)?\}")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_ELEMENT = re.compile(r"[A-Za-z_]\w*\[[^]]*\]\+?=", re.ASCII)
+_REDIRECTION = re.compile(r"(?:\d{1,4})?(?=[<>])|(?=&>)")
+_OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>")
+_JOINT = re.compile(r";;|;&|&&|\|\||\|&|[;&|]")
+_ESCAPE = r"\\(?:x[0-9a-fA-F]{2}|[0-7]{3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[nt\\'\"rabefvE?])"
+_ANSI = re.compile(rf"\$'((?:[^'\\]|{_ESCAPE})*)'")
+_ANSI_ESCAPE = re.compile(_ESCAPE)
+_LETTERS = dict(zip("ntrabefvE", "\n\t\r\a\b\x1b\f\v\x1b", strict=True))
+_BRACES = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
+_SEQUENCE = re.compile(r"\{(-?\d{1,3})\.\.(-?\d{1,3})\}")
+_TILDE_INSIDE = re.compile(r"\w+\+?=~|.*[:=]~")
+
+
+def _decode(found: re.Match[str]) -> str:
+    body = found.group()[1:]
+    if body[0] not in "01234567xuU":
+        return _LETTERS.get(body, body)
+    code = int(body, 8) if body[0].isdigit() else int(body[1:], 16)
+    if not 0 < code < 0x110000 or 0xD800 <= code < 0xE000:
+        raise NotRead(f"{found.group()} is not a character")
+    return chr(code)
+
+
+class _Reader:
+    """Reads `text` from `at`, inside the subshells `scope`."""
+
+    def __init__(self, text: str, at: int, scope: tuple[int, ...]) -> None:
+        self.text = text
+        self.at = at
+        self.scope = scope
+        self.found: list[Command] = []
+        self._pending: list[tuple[list[Redirect], int, str]] = []  # here-documents whose bodies begin on the next line
+        self._raw = ""
+
+    def _peek(self, count: int = 1) -> str:
+        return self.text[self.at : self.at + count]
+
+    def commands(self, stop: str) -> None:
+        """Read commands until `stop`, a closing parenthesis, or the end of the text."""
+        outer = self.scope
+        if len(outer) > MAX_DEPTH:
+            raise NotRead("it is nested too deeply")
+        words: list[Word] = []
+        assigned: list[Word] = []
+        redirects: list[Redirect] = []
+        open_words: list[str] = []  # keywords and parentheses that are not closed yet
+        before = after = ""  # the operators around the command
+        needs_command = closed = False
+
+        def end(operator: str) -> None:
+            nonlocal words, assigned, redirects, before, needs_command, closed
+            if words or assigned or redirects:
+                loop = any(keyword in ("do", "while", "until", "for") for keyword in open_words)
+                surely = not (open_words or outer) and before in ("", ";", "\n") and operator not in ("|", "|&", "&")
+                piped = before in ("|", "|&")
+                parts = (tuple(words), tuple(assigned), tuple(redirects))
+                self.found.append(Command(*parts, piped, operator, surely, loop, self.scope))
+            elif operator not in ("", "\n") and not closed:
+                raise NotRead("an operator stands without a command")
+            elif operator == "" and needs_command:
+                raise NotRead("a command is missing at the end")
+            blank = operator == "\n" and not (words or assigned or redirects or closed)
+            before = before if blank and before else operator
+            needs_command = (needs_command and blank) or operator not in ("", "\n", ";", "&")
+            words, assigned, redirects, closed = [], [], [], False
+
+        while True:
+            while self._peek() in (" ", "\t") or self._peek(2) == "\\\n":
+                self.at += 1 if self._peek() != "\\" else 2
+            char = self._peek()
+            if not char:
+                if stop or open_words or self._pending:
+                    raise NotRead("something is not closed")
+                return end("")
+            if char == "\n":
+                self.at += 1
+                end("\n")
+                self._bodies()
+            elif char == "#":
+                cut = self.text.find("\n", self.at)
+                self.at = len(self.text) if cut < 0 else cut
+            elif self._peek(2) in ("<(", ">("):
+                raise NotRead("a process substitution")
+            elif found := _REDIRECTION.match(self.text, self.at):
+                self.at = found.end()
+                self._redirect(redirects)
+            elif char == ")":
+                self.at += 1
+                if open_words and open_words[-1] == "(":
+                    end("")
+                    open_words.pop()
+                    self.scope = self.scope[:-1]
+                    closed = True
+                elif stop == ")" and not open_words and not self._pending:
+                    return end("")
+                else:
+                    raise NotRead("a parenthesis closes nothing")
+            elif char == "(":
+                if words or assigned or redirects or closed or self._peek(2) == "((":
+                    raise NotRead("a parenthesis stands inside a command")
+                open_words.append("(")
+                self.scope = (*self.scope, self.at)
+                before, needs_command = "", True
+                self.at += 1
+            elif char in ";&|":
+                after = _JOINT.match(self.text, self.at)[0]  # pyright: ignore[reportOptionalSubscript]
+                if after in (";;", ";&"):
+                    raise NotRead("a part of case")
+                self.at += len(after)
+                end(after)
             else:
-                plain = _PLAIN.match(text, self.position)
-                assert plain is not None
-                self._append(pieces, plain.group(), quoted=False)
-                self.position = plain.end()
-        return pieces
+                for word in self._word():
+                    if not words and not assigned and word.bare and not word.why:
+                        if word.text in _NOT_READ:
+                            raise NotRead(f"{word.text} is not read")
+                        if word.text in _KEYWORDS:
+                            self._keyword(word.text, open_words)
+                            closed = word.text in _ENDS
+                            needs_command = not closed
+                            before = before if word.text in ("!", "time") else ""
+                            continue
+                        if word.text == "for":
+                            open_words.append("for")
+                    if closed:
+                        raise NotRead(f"{word.text[:40]!r} stands behind a closed group")
+                    needs_command = False
+                    if len(words) >= MAX_WORDS:
+                        raise NotRead("it has too many words")
+                    if not words and _ELEMENT.match(self._raw):
+                        raise NotRead("an assignment to an element")
+                    is_assignment = not words and _ASSIGNMENT.match(word.text) and _ASSIGNMENT.match(self._raw)
+                    (assigned if is_assignment else words).append(word)
 
-    def _append(self, pieces: list[Piece], text: str, *, quoted: bool) -> None:
-        last = pieces[-1] if pieces else None
-        if isinstance(last, PlainText) and last.quoted == quoted:
-            pieces[-1] = PlainText(last.text + text, quoted)
-        else:
-            pieces.append(PlainText(text, quoted))
+    def _keyword(self, text: str, open_words: list[str]) -> None:
+        if text in _CLOSES:
+            if not open_words or open_words[-1] not in _CLOSES[text]:
+                raise NotRead(f"{text} stands alone")
+            open_words.pop()
+        elif text == "time" and (option := re.compile(r"[ \t]+-p(?=\s)").match(self.text, self.at)):
+            self.at = option.end()
+        if text not in _ENDS and text not in ("!", "time"):
+            open_words.append(text)
 
-    def _special(self, char: str) -> list[Piece]:
-        start = self.position
-        if char == "\\":
-            return self._escape()
-        if char == "`":
-            return [self._backticks(in_double=False)]
-        if char == "$":
-            return [self.dollar(in_double=False)]
-        self.position += 1
-        if char == "'":
-            pieces: list[Piece] = [PlainText(self._single(), quoted=True)]
-        else:
-            pieces = self._double()
-        self.quoted_spans.append((start, self.position))
-        return pieces
-
-    def _escape(self) -> list[Piece]:
-        following = self.peek(2)[1:]
-        if not following:
-            raise NotParsed("it ends with a backslash")
-        self.position += 2
-        return [] if following == "\n" else [PlainText(following, quoted=True)]
-
-    def _single(self) -> str:
-        """Read up to the closing single quote."""
-        start, closed = self.position, self.text.find("'", self.position)
-        if closed < 0:
-            raise NotParsed("a single quote is not closed")
-        self.position = closed + 1
-        return self.text[start:closed]
-
-    def _double(self) -> list[Piece]:
-        """Read up to the closing double quote."""
-        pieces = self._expanding(_IN_DOUBLE, '"')
-        if self.peek() != '"':
-            raise NotParsed("a double quote is not closed")
-        self.position += 1
-        return pieces or [PlainText("", quoted=True)]
-
-    def _expanding(self, plain: re.Pattern[str], stop: str) -> list[Piece]:
-        """Read text in which only ``$``, back quotes and some backslashes are special."""
-        pieces: list[Piece] = []
-        while self.position < len(self.text):
-            char = self.peek()
-            run = plain.match(self.text, self.position)
-            if run:
-                self._append(pieces, run.group(), quoted=True)
-                self.position = run.end()
-            elif char == stop:
-                break
-            elif char == "\\":
-                following = self.peek(2)[1:]
-                self.position += 2 if following else 1
-                kept = "" if following == "\n" else following if following in f"$`\\{stop or chr(0)}" else f"\\{following}"
-                self._append(pieces, kept, quoted=True)
-            elif char == "`":
-                pieces.append(self._backticks(in_double=True))
+    def _word(self) -> list[Word]:
+        """Read one word; braces may make several of it."""
+        start, why, bare, tilde, marks = self.at, "", True, False, False
+        parts: list[tuple[bool, str]] = []  # quoted, text
+        while (char := self._peek()) and char not in _META:
+            if char == "\\":
+                if self._peek(2) == "\\\n":
+                    self.at += 2
+                    continue
+                if len(self._peek(2)) < 2:
+                    raise NotRead("it ends with a backslash")
+                parts.append((True, self._peek(2)[1]))
+                self.at += 2
+                bare = False
+            elif char == "'":
+                cut = self.text.find("'", self.at + 1)
+                if cut < 0:
+                    raise NotRead("a quote is not closed")
+                parts.append((True, self.text[self.at + 1 : cut]))
+                self.at = cut + 1
+                bare = False
+            elif char in '"$`':
+                ansi = _ANSI.match(self.text, self.at) if char == "$" else None
+                if ansi:
+                    text, unknown = _ANSI_ESCAPE.sub(_decode, ansi[1]), ""
+                    self.at = ansi.end()
+                else:
+                    text, unknown = self._double() if char == '"' else self._dollar()
+                parts.append((True, text))
+                why = why or unknown
+                bare = False
+            elif char == "~" and self.at == start:
+                following = self.text[self.at + 1 : self.at + 2]
+                why = "the home folder of another user" if following and following not in f"{_META}/" else ""
+                tilde = True
+                parts.append((True, "~"))
+                self.at += 1
+            elif plain := _PLAIN.match(self.text, self.at):
+                parts.append((False, plain[0]))
+                self.at = plain.end()
             else:
-                pieces.append(self.dollar(in_double=True))
-        return pieces
+                marks = marks or char in "*?["
+                parts.append((False, char))
+                self.at += 1
+        self._raw = self.text[start : self.at]
+        if self._peek() in ("<", ">") and re.fullmatch(r"\{\w+\}", self._raw):
+            raise NotRead("a redirection sets a variable")
+        text = "".join(part for _, part in parts)
+        if not why and any("{" in part for quoted, part in parts if not quoted) and text not in ("{", "}", "{}"):
+            return _braces(parts, text, tilde)
+        closed_class = "*" in text or "?" in text or "]" in text
+        if not why and marks and text not in ("[", "[[") and closed_class:
+            why = "a pattern that matches files"
+        if not why and "~" in self._raw and _ASSIGNMENT.match(self._raw) and _TILDE_INSIDE.match(self._raw):
+            why = "a ~ in it is expanded"
+        return [Word(text, why, bare, tilde)]
 
-    def heredoc_pieces(self) -> list[Piece]:
-        """Read the whole text as the body of a here-document with an unquoted delimiter."""
-        return self._expanding(_IN_HEREDOC, "")
-
-    # -------------------------------------------------------------------------------- expansions
-
-    def dollar(self, *, in_double: bool) -> Piece:
-        """Read the expansion, the quote or the plain ``$`` that begins here."""
-        start = self.position
-        self.position += 1
-        if self.skip_continuations():
-            raise NotParsed("a line is continued inside an expansion")
-        char = self.peek()
-        if char in ("'", '"') and not in_double:
-            return self._dollar_quote(char)
-        if char and char in "({[":
-            self.deeper()
-            scripts = self._enclosed_scripts(char, in_double=in_double)
-            self.depth -= 1
-            return Expansion(self.text[start : self.position], scripts)
-        name = _NAME.match(self.text, self.position)
-        if name is None:
-            return PlainText("$", quoted=True)
-        self.position = name.end()
-        return Expansion(self.text[start : self.position])
-
-    def _dollar_quote(self, char: str) -> Piece:
-        start = self.position
-        self.position += 1
-        if char == "'":
-            text, self.position = decode_ansi_c(self.text, self.position)
-            piece: Piece = PlainText(text, quoted=True)
-        else:
-            pieces = self._double()
-            if not all(isinstance(inner, PlainText) for inner in pieces):
-                scripts = (script for inner in pieces for script in inner.scripts)
-                piece = Expansion(self.text[start - 1 : self.position], tuple(scripts))
+    def _double(self) -> tuple[str, str]:
+        """Read a double-quoted text; return it, and why its value is unknown."""
+        self.at += 1
+        out, why = [], ""
+        while True:
+            char = self._peek()
+            if not char:
+                raise NotRead("a quote is not closed")
+            if char == '"':
+                self.at += 1
+                return "".join(out), why
+            if char == "\\":
+                following = self._peek(2)[1:]
+                out.append("" if following == "\n" else following if following in ("$", "`", '"', "\\") else f"\\{following}")
+                self.at += 2
+            elif char in "$`":
+                if self._peek(2) in ("$'", '$"'):
+                    out.append("$")
+                    self.at += 1
+                    continue
+                text, unknown = self._dollar()
+                out.append(text)
+                why = why or unknown
             else:
-                piece = PlainText("".join(inner.text for inner in pieces if isinstance(inner, PlainText)), quoted=True)
-        self.quoted_spans.append((start, self.position))
-        return piece
+                run = _IN_DOUBLE.match(self.text, self.at)[0]  # pyright: ignore[reportOptionalSubscript]
+                out.append(run)
+                self.at += len(run)
 
-    def _enclosed_scripts(self, char: str, *, in_double: bool) -> tuple[Script, ...]:
-        """Read ``{…}``, ``[…]``, ``(…)`` or ``((…))`` after a ``$``."""
-        if char == "{":
-            return self._braces(in_double=in_double)
-        if char == "[":
-            self.position += 1
-            return self._balanced("[", "]")
-        if self.peek(2) == "((":
-            return self.arithmetic()
-        self.position += 1
-        return (self.script_until(")"),)
+    def _dollar(self) -> tuple[str, str]:
+        """Read an expansion; return it as it is written, and why its value is unknown."""
+        start = self.at
+        if self._peek() == "`":
+            raise NotRead("back quotes")
+        if self._peek(3) in ("$((", "$\\\n") or self._peek(2) in ("$[", '$"', "$'"):
+            raise NotRead("arithmetic, or a quote of another kind")
+        if self._peek(2) == "$(":
+            inner = _Reader(self.text, self.at + 2, (*self.scope, self.at))
+            inner.commands(")")
+            self.at = inner.at
+            self.found += inner.found
+            return self.text[start : self.at], RUN_TIME
+        found = _PARAMETER.match(self.text, self.at) or _VARIABLE.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+            return found[0], RUN_TIME
+        if self._peek(2) == "${":
+            raise NotRead("an expansion with quotes or expansions in it")
+        self.at += 1
+        return "$", ""
 
-    def arithmetic(self) -> tuple[Script, ...]:
-        """Read ``((…))`` from its first parenthesis. A subshell in a subshell has to be written ``( (``."""
-        self.position += 2
-        scripts = self._balanced("(", ")")
-        if self.peek() != ")":
-            raise NotParsed("'((' begins no arithmetic")
-        self.position += 1
-        return scripts
+    def _redirect(self, redirects: list[Redirect]) -> None:
+        operator = _OPERATOR.match(self.text, self.at)[0]  # pyright: ignore[reportOptionalSubscript]
+        self.at += len(operator)
+        while self._peek() in (" ", "\t"):
+            self.at += 1
+        if not self._peek() or self._peek() in _META:
+            raise NotRead("a redirection has no target")
+        words = self._word()
+        if len(words) != 1:
+            raise NotRead("a redirection has several targets")
+        if operator in ("<<", "<<-"):
+            if "$" in self._raw:
+                raise NotRead("a here-document ends with an expansion")
+            self._pending.append((redirects, len(redirects), self._raw))
+        redirects.append(Redirect(operator, words[0], words[0].text if operator == "<<<" else ""))
 
-    def _balanced(self, opening: str, closing: str) -> tuple[Script, ...]:
-        """Read arithmetic up to its `closing`, which is consumed; return the scripts inside."""
-        scripts: list[Script] = []
-        level = 0
-        while self.position < len(self.text):
-            char = self.peek()
-            if char == "$":
-                scripts += self.dollar(in_double=True).scripts
-                continue
-            if char == "`":
-                scripts += self._backticks(in_double=True).scripts
-                continue
-            if char in "'\"\\":
-                raise NotParsed("there are quotes inside arithmetic")
-            self.position += 1
-            if char == opening:
-                level += 1
-            elif char == closing:
-                level -= 1
-                if level < 0:
-                    return tuple(scripts)
-        raise NotParsed("arithmetic is not closed")
+    def _bodies(self) -> None:
+        """Read the here-documents that begin on this line, and put each body to its command."""
+        for redirects, place, raw in self._pending:
+            operator, word, _ = redirects[place]
+            lines: list[str] = []
+            while True:
+                if self.at >= len(self.text):
+                    raise NotRead("a here-document is not closed")
+                cut = self.text.find("\n", self.at)
+                line = self.text[self.at : cut if cut >= 0 else len(self.text)]
+                self.at += len(line) + 1
+                line = line.lstrip("\t") if operator == "<<-" else line
+                if line == word.text:
+                    break
+                lines.append(line)
+            body = "\n".join(lines)
+            quoted = any(sign in raw for sign in "'\"\\")
+            plain = re.sub(r"\\[\\$`]", "", body)
+            if not quoted and (any(sign in plain for sign in ("`", "$(", "${", "$[", "\\\n")) or plain.endswith("\\")):
+                raise NotRead("a here-document that may run commands")
+            redirects[place] = Redirect(operator, Word(word.text, "" if quoted or "$" not in plain else RUN_TIME), body)
+            self._put(redirects)
+        self._pending = []
 
-    def _braces(self, *, in_double: bool) -> tuple[Script, ...]:
-        """Read ``${…}`` from its brace; return the scripts inside."""
-        self.position += 1
-        if self.peek() and self.peek() in " \t\n|(":
-            raise NotParsed("a command stands inside ${ }")
-        scripts: list[Script] = []
-        while self.position < len(self.text):
-            char = self.peek()
-            if char == "}":
-                self.position += 1
-                return tuple(scripts)
-            scripts += self._inside_braces(char, in_double=in_double)
-        raise NotParsed("an expansion is not closed")
+    def _put(self, redirects: list[Redirect]) -> None:
+        """Replace the redirections of the command that was ended before its here-documents were read."""
+        marks = [(one.operator, one.word.text) for one in redirects]
+        for index in range(len(self.found) - 1, -1, -1):
+            if [(one.operator, one.word.text) for one in self.found[index].redirects] == marks:
+                self.found[index] = self.found[index]._replace(redirects=tuple(redirects))
+                return
 
-    def _inside_braces(self, char: str, *, in_double: bool) -> Iterable[Script]:
-        if char == "$":
-            return self.dollar(in_double=in_double).scripts
-        if char == "`":
-            return self._backticks(in_double=in_double).scripts
-        if char in "<>" and self.peek(2)[1:] == "(" and not in_double:
-            return self._process().scripts
-        if char == "\\":
-            self.position += 2
-            return ()
-        self.position += 1
-        if char == '"':
-            return (script for piece in self._double() for script in piece.scripts)
-        if char == "'" and in_double:
-            raise NotParsed("a single quote stands inside an expansion inside double quotes")
-        if char == "'" and re.search(r"\$\(|`", self._single()):
-            raise NotParsed("a command is quoted inside an expansion, which may run it all the same")
-        return ()
 
-    def _process(self) -> Expansion:
-        """Read ``<(…)`` or ``>(…)``."""
-        start = self.position
-        self.position += 2
-        script = self.script_until(")")
-        return Expansion(self.text[start : self.position], (script,))
-
-    def _backticks(self, *, in_double: bool) -> Expansion:
-        """Read a back-quoted command: bash removes one level of backslashes, then parses the rest."""
-        start = self.position
-        removed = '$`\\"' if in_double else "$`\\"
-        inner: list[str] = []
-        position = start + 1
-        while position < len(self.text):
-            char = self.text[position]
-            if char == "`":
-                self.position = position + 1
-                return Expansion(self.text[start : self.position], (self.nested("".join(inner)),))
-            if char == "\\" and self.text[position + 1 : position + 2] in tuple(removed):
-                position += 1
-                char = self.text[position]
-            inner.append(char)
-            position += 1
-        raise NotParsed("a back quote is not closed")
+def _braces(parts: list[tuple[bool, str]], text: str, tilde: bool) -> list[Word]:
+    """Return the words that one word with a brace stands for; one of unknown value if that is not plain."""
+    if any(sign in part for quoted, part in parts if quoted for sign in "{},"):
+        return [Word(text, "braces that are expanded", tilde=tilde)]
+    if text.count("{") == 1 and (found := _SEQUENCE.search(text)):
+        first, last = int(found[1]), int(found[2])
+        step = 1 if first <= last else -1
+        values = [str(number) for number in range(first, last + step, step)]
+        return [Word(text[: found.start()] + value + text[found.end() :], "", False, tilde) for value in values]
+    if text.count("{") == 1 and not set("*?[") & set(text) and (found := _BRACES.search(text)):
+        return [Word(text[: found.start()] + value + text[found.end() :], "", False, tilde) for value in found[1].split(",")]
+    if ("," not in text and ".." not in text) or re.fullmatch(r"[^{}]*@\{[^{},.]*\}[^{}]*", text):
+        return [Word(text, "a pattern that matches files" if set("*?[") & set(text) else "", False, tilde)]
+    return [Word(text, "braces that are expanded", tilde=tilde)]
