@@ -13,7 +13,7 @@ from typing import Any
 MAX_DEPTH = 64
 """The deepest nesting: more than any configuration needs, and far from the interpreter's own limit."""
 
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n\r]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"/]+|\s+|.', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n\r]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"/]+|\S', re.DOTALL)
 _NOT_A_LINE_END = re.compile(r"[^\n\r]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -62,6 +62,7 @@ def position(text: str, offset: int) -> tuple[int, int]:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the tokens with their offsets, comments too; blanks are left out."""
     for match in _TOKEN.finditer(text):
         yield match.start(), match.group()
 
@@ -75,14 +76,11 @@ def blank(text: str) -> str:
 
     :raises JsoncError: it is nested too deeply, or a comment is not closed.
     """
-    parts: list[str] = []
+    spans: list[tuple[int, int]] = []
     depth, comma, before = 0, -1, ""
     for start, token in _tokens(text):
         if _is_comment(token):
-            parts.append(_NOT_A_LINE_END.sub(" ", token))
-            continue
-        parts.append(token)
-        if token.isspace():
+            spans.append((start, start + len(token)))
             continue
         if token == "/":
             raise JsoncError("a comment is not closed, or this is not a comment", *position(text, start))
@@ -93,10 +91,19 @@ def blank(text: str) -> str:
         elif token in "}]":
             depth -= 1
             if comma >= 0:
-                parts[comma] = " "
-        comma = len(parts) - 1 if token == "," and before not in ("", "{", "[", ",", ":") else -1
+                spans.append((comma, comma + 1))
+        comma = start if token == "," and before not in ("", "{", "[", ",", ":") else -1
         before = token
-    return "".join(parts)
+    parts, end = list[str](), 0
+    for begin, after in sorted(spans):
+        parts += text[end:begin], _NOT_A_LINE_END.sub(" ", text[begin:after])
+        end = after
+    return "".join([*parts, text[end:]])
+
+
+def is_blank(text: str) -> bool:
+    """Whether `text` holds only comments and blanks."""
+    return all(_is_comment(token) for _, token in _tokens(text))
 
 
 def parse(text: str) -> Any:
@@ -149,7 +156,7 @@ def _second_offset(text: str, key: str) -> int:
     seen: list[set[str]] = []
     previous = (0, "")
     for start, token in _tokens(text):
-        if token.isspace() or _is_comment(token):
+        if _is_comment(token):
             continue
         if token in "{[":
             seen.append(set())
@@ -180,7 +187,7 @@ def tree(text: str) -> JsoncNode | None:
     key: tuple[int, str] | None = None
     last: tuple[int, str] = (0, "")
     for start, token in _tokens(text):
-        if token.isspace() or _is_comment(token):
+        if _is_comment(token):
             continue
         if token == ":":
             key = last
@@ -209,4 +216,4 @@ def _attach(open_nodes: list[JsoncNode], node: JsoncNode, key: tuple[int, str] |
     if parent.items is not None:
         parent.items.append(node)
     elif parent.members is not None and key is not None:
-        parent.members[json.loads(key[1])] = node
+        parent.members[json.loads(key[1]) if "\\" in key[1] else key[1][1:-1]] = node

@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from moryflow_sdk.support.rule_entries import MEANWHILE
 
 from moryflow.config import MISSING, RULES, Layer, Problem, dotted, lost_rules, merged, nested
 
-from .jsonc import JsoncError, blank, parse, position
+from .jsonc import JsoncError, blank, is_blank, parse, position
 
 
 def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer | None = None) -> list[Layer]:
@@ -32,7 +33,11 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     :param before: what this process read of it last; otherwise the last good version is the copy on the disk.
     """
     layer = Layer("user", {}, str(path), is_file=True)
-    good = _Good(before, "the previous settings apply until it is fixed") if before else _good_copy(home, path)
+
+    @cache  # a file of 20,000 rules is not parsed a second time unless that is needed
+    def good() -> _Good:
+        return _Good(before, "the previous settings apply until it is fixed") if before else _good_copy(home, path)
+
     try:
         found = read_source(path)
     except FileNotFoundError:
@@ -40,24 +45,24 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
             return []
         message, hint = "there is no such file", "MORYFLOW_CONFIG names it"
         fault = Problem(str(path), None, None, message, hint, fatal=True, code="config_missing")
-        return _replacement_layers(good, layer, fault, problems)
+        return _replacement_layers(good(), layer, fault, problems)
     except Unreadable as error:
         fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
-        return _replacement_layers(good, replace(layer, text=error.text), fault, problems, trusted=error.trusted)
+        return _replacement_layers(good(), replace(layer, text=error.text), fault, problems, trusted=error.trusted)
     layer = replace(layer, text=found.text)
-    if emptied := _emptied(found.text, good.layer):
+    if emptied := _emptied(found.text, good().layer if is_blank(found.text) else None):
         hint = "write {} for no settings"
         fault = Problem(str(path), None, None, emptied, hint, fatal=True, code="config_syntax")
-        return _replacement_layers(good, layer, fault, problems, trusted=not found.distrust)
+        return _replacement_layers(good(), layer, fault, problems, trusted=not found.distrust)
     try:
         layer = _parsed_layer(layer, problems)
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
         fault = Problem(str(path), error.line, error.column, message, fatal=True, code="config_syntax")
-        return _replacement_layers(good, layer, fault, problems, trusted=not found.distrust)
+        return _replacement_layers(good(), layer, fault, problems, trusted=not found.distrust)
     if not found.distrust:
         return [layer]
-    return [_distrusted(layer, found.distrust, problems, good=good.layer)]
+    return [_distrusted(layer, found.distrust, problems, good=good().layer)]
 
 
 class _Good(NamedTuple):
@@ -103,7 +108,7 @@ def _replacement_layers(
 
 def _emptied(text: str, before: Layer | None) -> str:
     """Return a message if `text` holds no settings and `before` did: an editor, or a full disk, may have left it so."""
-    if before is None or not before.value or _blanked(text).strip():
+    if before is None or not before.value or not is_blank(text):
         return ""
     return "the file holds only comments" if text.strip() else "the file is empty"
 
