@@ -187,16 +187,6 @@ def test_what_the_sandbox_would_answer_is_asked(place: Place) -> None:
     assert (inside.asked, "KEY=1" in str(outputs(inside))) == ([], False)
 
 
-def test_an_allowed_command_that_reads_a_secret_is_judged_as_where_no_sandbox_is(place: Place) -> None:
-    """The sandbox hides such a file from a command that reads a whole folder; a terminal does not (R36)."""
-    (place.vault / ".env").write_text("KEY=1\n")
-    rule = {"domain": "bash", "pattern": "grep *", "decision": "allow"}
-    client, session = begun(place, Terminals(), bash("grep -r KEY ."), "done", config=chosen(rule))
-    client.answer = choosing("reject_once")
-    client.prompt(session)
-    assert asked(client) == []
-
-
 def test_a_folder_that_is_swapped_for_a_link_runs_nothing(place: Place) -> None:
     """The editor enters it by its name (R34)."""
     sub, out = place.vault / "sub", place.vault.parent / "out"

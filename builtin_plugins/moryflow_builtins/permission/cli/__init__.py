@@ -83,6 +83,15 @@ async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
     row = _row(rule)
     found = remarks([*(one for one in mine if _row(one) != row), rule])
     warnings = [one.sentence for one in found if rule in (one.rule, one.by)]
+    pattern = compile_rule(rule)
+    named = pattern.literal.partition(" ")[0]
+    if rule.domain == "bash" and rule.decision == "allow" and " " in pattern.literal and not pattern.exact:
+        from moryflow_builtins.permission.shell.tables import UNKNOWN, program
+
+        if program(named) is UNKNOWN:
+            warnings.append(
+                f"{named} is not known here, so the rule trusts it with all its options; the sandbox holds it, if one works"
+            )
     return {"v": 1, "type": "rule", "added": not already, "rule": row, "where": where, "warnings": warnings}
 
 
@@ -335,7 +344,7 @@ class Explanation(NamedTuple):
     """The judgement of one input, with the rules behind it.
 
     :param chain: the rules in the order they are matched, and whether each matched.
-    :param folder: the folder that a command runs in.
+    :param folder: the folder that a command runs in; `confined`, whether a sandbox holds it.
     """
 
     judged: tuple[Judgement, ...]
@@ -343,6 +352,7 @@ class Explanation(NamedTuple):
     mode: str
     chain: tuple[tuple[Rule, bool], ...] = ()
     folder: str | None = None
+    confined: bool | None = None
 
     def document(self) -> dict[str, Any]:
         decision, cause = outcome(self.verdict, mode=self.mode, headless=False)
@@ -354,6 +364,7 @@ class Explanation(NamedTuple):
             "reason": self.verdict.reason,
             "mode": self.mode,
             **({"folder": self.folder} if self.folder else {}),
+            **({"sandbox": self.confined} if self.confined is not None else {}),
             "targets": [*map(_target_json, self.judged)],
             "chain": [{**rule_json(rule), "matched": matched} for rule, matched in self.chain],
             "otherwise": {name: {"decision": found, "cause": why} for name, found, why in self.otherwise()},
@@ -382,7 +393,7 @@ class Explanation(NamedTuple):
 def explain(
     context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None, workdir: str | None
 ) -> None:
-    """Show what would happen to INPUT, and why: every rule in order, and where it is written.
+    """Show what would happen to INPUT, and why: the rules and where they are written; --json shows every rule in order.
 
     DOMAIN is read, edit, bash, web_fetch, web_search, mcp, task or tool; INPUT is what the tool would get: a path, a
     command, a URL, server/tool.
@@ -417,6 +428,7 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
         mode,
         tuple(_chain(policy, decision)),
         target.folder.text if target.folder is not None else None,
+        policy.confined() if domain == "bash" else None,
     )
 
 
@@ -455,17 +467,34 @@ def _lines(found: Explanation) -> Iterator[str]:
         yield f"  in {visible(found.folder or '')}"
     if found.verdict.reason:
         yield f"  because {visible(found.verdict.reason)}"
-    yield from ("", "targets")
-    by = ((part, rule_words(part.rule) if part.rule else part.reason or part.cause) for part in found.judged)
-    yield from table(((part.decision, part.domain, part.target, said) for part, said in by), indent="  ")
-    if found.chain:
-        yield from ("", "rules, the last that matches decides ('>' matches)")
-        yield from table(starmap(_chain_row, found.chain), indent="  ")
+    if found.confined is not None:
+        yield from _command_lines(found)
+    else:
+        yield from ("", "targets")
+        by = ((part, rule_words(part.rule) if part.rule else part.reason or part.cause) for part in found.judged)
+        yield from table(((part.decision, part.domain, part.target, said) for part, said in by), indent="  ")
+        if found.chain:
+            yield from ("", "rules, the last that matches decides ('>' matches)")
+            yield from table(starmap(_chain_row, found.chain), indent="  ")
     yield ""
     for name, otherwise, why in found.otherwise():
         yield f"{name:<12} {otherwise}  ({why})"
     for item in getattr(found.verdict, "remember", ()):
         yield f"always       stores allow {item.domain} {visible(item.sentence)}"
+
+
+def _command_lines(found: Explanation) -> Iterator[str]:
+    """Yield what was read of a command, what covered each part of it, and what the sandbox holds."""
+    shown = [part.target.removeprefix("shell:").removeprefix("fs:") for part in found.judged]
+    words = {"read": "reads ", "edit": "changes "}
+    parts = [f"{words.get(part.domain, '')}{text}" for part, text in zip(found.judged, shown, strict=True)]
+    yield f"read      {visible(' | '.join(dict.fromkeys(parts)))}"
+    by = (rule_words(part.rule) if part.rule else part.reason or part.cause for part in found.judged)
+    covered = (f"{text}: {part.decision}, {why}" for part, text, why in zip(found.judged, parts, by, strict=True))
+    yield f"rules     {visible('; '.join(dict.fromkeys(covered)))}"
+    holds = "it can change only this folder, reach no network unless a rule allows it, and sees no secrets"
+    none = "none works here, so a command that is allowed can do what you can (moryflow doctor says more)"
+    yield f"sandbox   {holds if found.confined else none}"
 
 
 def _chain_row(rule: Rule, matched: bool) -> tuple[str, ...]:
