@@ -56,7 +56,7 @@ from .models import (
 )
 from .services import Artifact, Entry, NodeView, SessionView, Spawned, SpawnResult, StoredCall
 from .tools import Tool, tool
-from .verdicts import Allow, Ask, Deny, Remember, Rule, Ruling, Stop, Verdict
+from .verdicts import Allow, Ask, Deny, Offer, Remember, Rule, Ruling, Stop, Verdict
 
 API = 1
 """Version of this contract; ``plugin.toml`` names the one it was written for."""
@@ -98,6 +98,7 @@ __all__ = [
     "ModelSettings",
     "MoryflowError",
     "NodeView",
+    "Offer",
     "PluginContext",
     "PluginError",
     "ReasoningDelta",

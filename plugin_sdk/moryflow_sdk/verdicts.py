@@ -50,10 +50,11 @@ class Remember(Frozen):
     """What answering *always* would store.
 
     :param scope: ``user`` writes a rule to the configuration, ``session`` keeps it for this session, ``none`` stores nothing.
-    :param pattern: the literal pattern, shown before it is saved.
-    :param wider: a pattern that covers more, which may be offered instead; empty if none is safe to offer.
-    :param folder: for commands, the folder that the rule will apply to; `contents`, the files it will depend on, as in
-        :class:`Rule`.
+    :param pattern: the literal pattern.
+    :param wider: a pattern that covers more, such as ``git log *``: *always* then stores it, and the literal one only if the
+        person chooses *exact*. Empty if none is safe to offer.
+    :param folder: for commands, the folder that the literal rule will apply to; `contents`, the files it will depend on, as in
+        :class:`Rule`. A wider rule has neither.
     :param says: an explanation of *always*, shown with the question if the pattern alone is not clear.
     """
 
@@ -68,7 +69,29 @@ class Remember(Frozen):
     @property
     def sentence(self) -> str:
         """What would be stored, in words for people: the pattern, the folder, and the files that must not change."""
-        return stored_words(self.pattern, self.folder, self.contents)
+        return self.wider or stored_words(self.pattern, self.folder, self.contents)
+
+    def rules(self, *, exact: bool = False) -> tuple[Rule, ...]:
+        """Return the rules to store. A wider one that ends in `` *`` comes with one for the same words and nothing behind them.
+
+        :param exact: return the rule of the literal pattern, though there is a wider one.
+        """
+        if exact or not self.wider:
+            bound_to: dict[str, Any] = {"folder": self.folder, "contents": self.contents}
+            return (Rule(domain=self.domain, pattern=self.pattern, decision="allow", **bound_to),)
+        patterns = (self.wider.removesuffix(" *"), self.wider)
+        return tuple(Rule(domain=self.domain, pattern=one, decision="allow") for one in dict.fromkeys(patterns))
+
+
+class Offer(Frozen):
+    """Rules that a person may add in answer to a question, beside *always*. Only the first such question of a folder shows it.
+
+    :param name: the name of a preset of rules; the plugin with the presets returns its rules by ``preset_rules(name)``.
+    :param says: what they do, in words that follow "from now on".
+    """
+
+    name: str
+    says: str
 
 
 def stored_words(pattern: str, folder: str | None, contents: Mapping[str, str]) -> str:
@@ -110,6 +133,9 @@ class Ask(_Spoken):
         right before the call runs, the gates are asked again; if their questions or these contents have changed, the answer is
         void.
     :param opens: paths of files that the question names; if the person agrees, the sandbox leaves them readable and writable.
+    :param unusual: what the person reads below the call: what is unusual about it, in one line, empty if nothing is; without
+        it, the reason.
+    :param offer: rules that would answer this question and others like it.
     """
 
     if TYPE_CHECKING:
@@ -123,6 +149,8 @@ class Ask(_Spoken):
             remember: tuple[Remember, ...] = (),
             contents: Mapping[str, str] | None = None,
             opens: tuple[str, ...] = (),
+            unusual: str | None = None,
+            offer: Offer | None = None,
             rule: Rule | None = None,
         ) -> None: ...
 
@@ -132,6 +160,8 @@ class Ask(_Spoken):
     remember: tuple[Remember, ...] = ()
     contents: FrozenMapping = {}
     opens: tuple[str, ...] = ()
+    unusual: str | None = None
+    offer: Offer | None = None
     rule: Rule | None = None
     decision: Literal["ask"] = "ask"
 
@@ -195,7 +225,9 @@ class Ruling(Frozen):
     :param verdicts: every gate's own verdict, by plugin name, in order.
     :param mode: the session's mode at the time of the decision.
     :param by: who decided: ``rule``, ``mode``, ``user`` or ``headless``.
-    :param reply: what the user answered, if ``by`` is ``user``: ``once``, ``always``, ``reject`` or ``stop``.
+    :param unusual: what a question says is unusual about the call; `offer`: the rules that it offers beside *always*.
+    :param reply: what the user answered, if ``by`` is ``user``: ``once``, ``always``, ``exact``, ``preset``, ``reject`` or
+        ``stop``.
     :param gate_us: microseconds that all gates took together.
     """
 
@@ -205,6 +237,8 @@ class Ruling(Frozen):
     next_step: str = ""
     rule: Rule | None = None
     remember: tuple[Remember, ...] = ()
+    unusual: str = ""
+    offer: Offer | None = None
     end_reason: Literal["denied", "doom_loop", "budget", "stopped"] | None = None
     verdicts: tuple[tuple[str, Verdict], ...] = ()
     mode: str = "agent"

@@ -25,6 +25,7 @@ from moryflow_sdk import (
     ModelError,
     ModelSettings,
     MoryflowError,
+    Offer,
     PluginError,
     Remember,
     Rule,
@@ -236,6 +237,12 @@ def example_ruling() -> None:
 def example_remember() -> None:
     offered = Remember(scope="user", domain="bash", pattern="make test", folder="vault:/sub")
     assert offered.sentence == "make test in vault:/sub"
+
+
+# example of: Offer
+def example_offer() -> None:
+    look = Offer(name="look", says="run read-only commands without asking")
+    assert Ask("no rule covers ls", offer=look).offer == look
 
 
 # example of: Rule

@@ -19,6 +19,8 @@ from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line, with
 from moryflow_sdk.support.rule_entries import hidden_character
 from moryflow_sdk.verdicts import Bypass, Cause
 
+from .unusual import UNCOVERED, effect_of, unusual
+
 # ---------------------------------------------------------------- the default rules
 
 
@@ -176,16 +178,28 @@ class Decision(NamedTuple):
             return Deny(reason=reason, cause=worst.cause, bypass=bypass, next_step=worst.next_step, rule=worst.rule)
         contents = {name: state for part in strong for name, state in part.contents.items()}
         fields = {"cause": worst.cause, "bypass": worst.bypass, "rule": worst.rule}
-        return Ask(reason=reason, remember=self.remember, contents=contents, **fields)
+        return Ask(
+            reason=reason,
+            remember=self.remember,
+            contents=contents,
+            unusual=unusual(part for part in self.parts if part.decision == "ask"),
+            **fields,
+        )
 
     @property
     def remember(self) -> tuple[Remember, ...]:
         """The rules that *always* would store, one for each question; none if one of the questions would come again."""
         asked = [part for part in self.parts if part.decision == "ask"]
-        kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
+        kept = tuple(dict.fromkeys(_narrowed(part) for part in asked if part.remember is not None))
         if len(kept) > MOST or any(part.remember is None for part in asked):
             return ()
         return () if any(hidden_character(one.pattern) for one in kept) else kept  # the store would refuse such a rule
+
+
+def _narrowed(part: Judgement) -> Remember:
+    """Return what *always* stores for `part`: nothing wide for a command that deletes, sends or installs."""
+    assert part.remember is not None
+    return part.remember.replace(wider="") if effect_of(part.target.removeprefix("shell:")) else part.remember
 
 
 def _one_sentence(reasons: Sequence[str]) -> str:
@@ -431,7 +445,7 @@ def _question_about(answer: Judgement, broken: CompiledRule) -> Judgement:
 
 def _answer(domain: str, target: str, hit: RuleHit | None) -> Judgement:
     if hit is None:
-        return Judgement(domain, target, "ask", "no rule covers it")
+        return Judgement(domain, target, "ask", f"{UNCOVERED} it")
     if hit.decision == "allow":
         return Judgement(domain, target, "allow", hit.note, rule=hit.rule)
     explicit = hit.decision == "deny" and hit.rule.source != "default"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError, thaw
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.texts import in_words, visible
 
 from moryflow.config import values
 from moryflow.runtime.session_lease import read_only_scope
@@ -86,8 +86,8 @@ class PermissionAsker:
             await self._reply(approval, "reject", f"the editor could not ask: {error}")
             return
         match answer:
-            case "allow_once" | "allow_always":
-                await self._reply(approval, "once" if answer == "allow_once" else "always")
+            case "once" | "always" | "exact" | "preset":
+                await self._reply(approval, answer)
             case "reject_once" | "reject_always":
                 self._refused |= {about} if answer == "reject_always" else set()
                 await self._reply(approval, "reject")
@@ -109,18 +109,18 @@ class PermissionAsker:
             "title": title_of(tool, args),
             "kind": kind_of(tool, self._domain(tool)),
             "status": "pending",
-            "content": [text_block(_reasons(data)), *preview_content(str(data.get("preview") or ""), targets, self._vault)],
+            "content": [*_said(data), *preview_content(str(data.get("preview") or ""), targets, self._vault)],
             "rawInput": args,
             **({"locations": places} if places else {}),
         }
 
 
 async def _answer(connection: EditorConnection, session: str, call: Update, offered: Sequence[Mapping[str, str]]) -> str:
-    """Ask the person about `call`; return the kind of the chosen option, ``cancelled``, or "" for any other answer."""
+    """Ask the person about `call`; return what the id of the chosen option begins with, ``cancelled``, or "" for all else."""
     shown = {"sessionId": session, "toolCall": call, "options": offered}
     match await connection.ask("session/request_permission", shown):
         case {"outcome": {"outcome": "selected", "optionId": chosen}}:
-            return next((one["kind"] for one in offered if one["optionId"] == chosen), "")
+            return next((one["optionId"].partition(":")[0] for one in offered if one["optionId"] == chosen), "")
         case {"outcome": {"outcome": "cancelled"}}:
             return "cancelled"
         case _:
@@ -132,32 +132,37 @@ def _patterns(data: Mapping[str, Any]) -> tuple[Any, ...]:
     return (remember,) if isinstance(remember, str) else tuple(remember)
 
 
-def _reasons(data: Mapping[str, Any]) -> str:
-    """Return who asks for what and why; no value can forge a line, because line breaks in it are escaped."""
-    folder = data.get("folder")
-    lines = [
-        f"{data.get('agent', '')} wants to use {data['tool']}",
-        *(f"on {target}" for target in data["targets"]),
-        *([f"in {folder}"] if folder and folder != "vault:/" else []),
-        f"because: {data['reason']}",
-        f"always {data['always']}" if data.get("always") else "",
-    ]
-    return "\n\n".join(visible(line) for line in lines if line)
+def _said(data: Mapping[str, Any]) -> list[Update]:
+    """Return what will run, then who asks and what is unusual; no value can forge a line: line breaks in it are escaped.
+
+    A command is shown as it was written, in a block of its own.
+    """
+    named = [*map(str, data["targets"])]
+    commands = [fenced(visible(in_words(one), keep="\n\t")) for one in named if one.startswith("shell:")]
+    others = [visible(in_words(one)) for one in named if not one.startswith("shell:") and in_words(one) != data["tool"]]
+    folder, unusual = str(data.get("folder") or "vault:/"), str(data.get("unusual", data["reason"]))
+    where = f" in {in_words(folder)}" if folder != "vault:/" else ""
+    lines = [f"{data.get('agent', '')} wants to use {data['tool']}{where}", *others, *([f"! {unusual}"] if unusual else [])]
+    return [*commands, text_block("\n\n".join(map(visible, lines)))]
 
 
 def options_of(approval: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the offered answers. *Always* names the rule that it would store, and is missing if there is none to store."""
     about = f"{approval}:{str(data['hash'])[:16]}"
-    always = str(data.get("always") or "")
-    patterns = ", ".join(visible(str(one)) for one in _patterns(data))
-    such = f"all of {patterns}" if patterns else "the same again"
+    always, exact = (visible(str(data.get(name) or "")) for name in ("always", "exact"))
+    such = (
+        f"all of {', '.join(visible(in_words(str(one))) for one in _patterns(data))}" if _patterns(data) else "the same again"
+    )
+    preset = data.get("preset")
     named = [
-        ("allow_once", "Allow once"),
-        *([("allow_always", f"Always allow ({visible(always)})")] if always else []),
-        ("reject_once", "Reject"),
-        ("reject_always", f"Reject, and {such} without asking, in this session"),
+        ("once", "allow_once", "Once"),
+        *([("always", "allow_always", f"Always: {always}")] if always else []),
+        *([("exact", "allow_always", f"Always, exactly: {exact}")] if exact else []),
+        *([("preset", "allow_always", f"From now on {visible(str(preset['says']))}")] if preset else []),
+        ("reject_once", "reject_once", "Refuse"),
+        ("reject_always", "reject_always", f"Refuse, and {such} without asking, in this session"),
     ]
-    return [{"optionId": f"{kind}:{about}", "name": name, "kind": kind} for kind, name in named]
+    return [{"optionId": f"{name}:{about}", "name": text, "kind": kind} for name, kind, text in named]
 
 
 async def full_access_confirmed(connection: EditorConnection, session: str) -> bool:
@@ -168,7 +173,7 @@ async def full_access_confirmed(connection: EditorConnection, session: str) -> b
     ]
     call = {"toolCallId": "mode:full_access", "title": "Full access", "kind": "switch_mode", "status": "pending"}
     try:
-        return await _answer(connection, session, {**call, "content": [text_block(FULL_ACCESS)]}, options) == "allow_once"
+        return await _answer(connection, session, {**call, "content": [text_block(FULL_ACCESS)]}, options) == "confirm"
     except MoryflowError:
         return False
 

@@ -7,19 +7,20 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from moryflow_sdk import MoryflowError
 
-Reply = Literal["once", "always", "reject", "stop"]
+Reply = Literal["once", "always", "exact", "preset", "reject", "stop"]
 
 WORDS: dict[str, Reply] = {
     "o": "once", "once": "once", "y": "once", "yes": "once", "allow": "once",
-    "a": "always", "always": "always",
-    "r": "reject", "reject": "reject", "n": "reject", "no": "reject", "d": "reject", "deny": "reject",
+    "a": "always", "always": "always", "exact": "exact", "preset": "preset",
+    "r": "reject", "reject": "reject", "refuse": "reject", "n": "reject", "no": "reject", "d": "reject", "deny": "reject",
     "s": "stop", "stop": "stop", "cancel": "stop",
 }  # fmt: skip
 """The words that a person types or a program sends, and the reply each means. ``reject`` refuses the call and lets the
-model go on. Help, hints and documents use the four replies; the other words are accepted wherever an answer is read."""
+model go on. ``exact`` is *always* for nothing but what was asked about, where *always* would store more; ``preset`` runs the
+call and adds the rules that the question offers. Hints list the other four; every word is accepted where an answer is read."""
 
-OFFERED = "|".join(dict.fromkeys(WORDS.values()))
-"""The four replies, as help and hints list them."""
+OFFERED = "once|always|reject|stop"
+"""The replies that every question has, as hints list them."""
 
 
 class ApprovalReply(NamedTuple):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, Target, ToolCall, ToolContext, ToolError, thaw
+from moryflow_sdk.support.texts import in_words
 
 from moryflow.approvals import ApprovalReply, reply_of
 from moryflow.base.events import now
@@ -35,8 +36,8 @@ CLOSED = "closed"
 """The ``by`` of an answer that was given because the input for answers had ended."""
 CANCEL, INTERRUPTED = "cancel", "interrupted"
 """The ``by`` of an answer to a question whose turn was stopped, for example by Ctrl-C, or interrupted with its host."""
-_NOT_SHOWN = ("seen", "bound", "contents")
-"""Fields stored with a question to see whether an answer still applies; people do not see them."""
+_NOT_SHOWN = ("seen", "bound", "contents", "rules")
+"""Fields stored with a question to see whether an answer still applies, and what it stored; people do not see them."""
 POLL_SECONDS = 0.5
 """Seconds between two looks for an answer that another process stored."""
 PREVIEW_TIMEOUT = 10.0
@@ -44,7 +45,7 @@ PREVIEW_TIMEOUT = 10.0
 MOST_OF_A_PREVIEW = 4 * 1024 * 1024
 """Characters of a preview that are kept, the same limit as for arguments."""
 SHORT_TARGET = 200
-"""A target up to this many characters is shown whole, so that its argument need not be shown too."""
+"""A target up to this many characters is shown whole, as a command always is, so its argument need not be shown too."""
 
 
 class ApprovalRequired(Exception):
@@ -129,6 +130,8 @@ class ApprovalDesk:
             ruling = with_changes(call, ruling, before, preview)
         if self._cannot_ask(scope, on_ask):
             return _refuse_unasked(ruling)
+        if earlier is None and ruling.offer is not None and await self._store().offered(str(scope.vault)):
+            ruling = ruling.replace(offer=None)
         row = earlier or _question(scope, call, ruling, bound, preview)
         self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
         answered = await self._wait_for_answer(scope, journal, call, ruling, row, fail=on_ask == "fail")
@@ -227,8 +230,8 @@ class ApprovalDesk:
         match row.reply:
             case "once":
                 return ruling.replace(decision="allow", by="user")
-            case "always":
-                await self._remember(scope, journal, ruling)
+            case "always" | "exact" | "preset":
+                await self._remember(scope, journal, _rules_of(scope, ruling, row))
                 return ruling.replace(decision="allow", by="user")
             case "stop":
                 return as_refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
@@ -243,16 +246,12 @@ class ApprovalDesk:
         journal.approval(row)
         journal.event("permission.replied", **_event_fields(row), reply=row.reply, by=row.by, message=row.message)
 
-    async def _remember(self, scope: TurnContext, journal: Journal, ruling: Ruling) -> None:
-        """Store a rule for each ask. It applies to this session at once, even if the rules file cannot be written."""
+    async def _remember(self, scope: TurnContext, journal: Journal, stored: Iterable[tuple[Rule, str]]) -> None:
+        """Store rules, each in its scope. They apply to this session at once, even if the rules file cannot be written."""
         rules = scope.around.services["rules"](scope, "moryflow")
-        for item in ruling.remember:
-            if item.scope == "none":
-                continue
-            bound_to = {"folder": item.folder, "contents": item.contents}
-            rule = Rule(domain=item.domain, pattern=item.pattern, decision="allow", source="session", **bound_to)
+        for rule, where in stored:
             try:
-                await rules.append(rule, scope=item.scope)
+                await rules.append(rule, scope=where)
             except MoryflowError as error:
                 journal.event("error", code=error.code, message=error.message, where=error.where, next=error.next_step)
         grants = [rule.model_dump(exclude_defaults=True) for rule in scope.live.grants]
@@ -277,11 +276,22 @@ def _refuse_unasked(ruling: Ruling) -> Ruling:
     return as_refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
-def _always_text(ruling: Ruling) -> str:
-    """Return a text on what the answer *always* does; empty if it counts only once, like the others."""
+def _rules_of(scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> list[tuple[Rule, str]]:
+    """Return the rules that the answer in `row` stores, each with its scope, ``user`` or ``session``."""
+    if row.reply != "preset":
+        kept = [item for item in ruling.remember if item.scope != "none"]
+        return [(rule, item.scope) for item in kept for rule in item.rules(exact=row.reply == "exact")]
+    name = row.request["preset"]["name"] if row.request.get("preset") else ""
+    builtins: list[Any] = [plugin.object for plugin in scope.plugin_set.plugins.values() if plugin.tier == "builtin"]
+    owner = next((one for one in builtins if hasattr(one, "preset_rules")), None)
+    return [(rule, "user") for rule in owner.preset_rules(name)] if owner is not None and name else []
+
+
+def _always_text(ruling: Ruling, *, exact: bool = False) -> str:
+    """Return what the answer *always*, or *exact*, stores: the patterns; empty if it counts only once, like the others."""
     stored = [item for item in ruling.remember if item.scope == "user"]
-    between = "; " if any(item.folder for item in stored) else ", "
-    texts = [f"stores: {between.join(item.sentence for item in stored)}"] if stored else []
+    patterns = (in_words(item.pattern if exact else item.wider or item.pattern) for item in stored)
+    texts = [", ".join(dict.fromkeys(patterns))] if stored else []
     session = [item for item in ruling.remember if item.scope == "session"]
     texts += dict.fromkeys(item.says or "holds for this session only, and is not stored" for item in session)
     return "; ".join(texts)
@@ -305,7 +315,13 @@ def _same_question(rows: Sequence[ApprovalRow], bound: str, preview: str) -> App
 
 def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, preview: str) -> ApprovalRow:
     """Return the question of `ruling`. An answer applies only to the same hash (`bound`) and the same `preview`."""
-    patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
+    kept = [item for item in ruling.remember if item.scope != "none"]
+    patterns = [item.wider or item.pattern for item in kept]
+    lasting = [item for item in kept if item.scope == "user"]
+    rules = {
+        reply: [rule.model_dump(exclude_defaults=True) for item in lasting for rule in item.rules(exact=reply == "exact")]
+        for reply in ("always", "exact")
+    }
     folder = next((target.folder.text for target in call.targets if target.folder is not None), None)
     request = {
         "tool": call.tool,
@@ -316,8 +332,12 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, pr
         **({"folder": folder} if folder else {}),
         "preview": preview,
         "reason": ruling.reason,
+        "unusual": ruling.unusual,
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
         "always": _always_text(ruling),
+        **({"exact": _always_text(ruling, exact=True)} if any(item.wider for item in kept) else {}),
+        **({"preset": ruling.offer.model_dump()} if ruling.offer is not None else {}),
+        **({"rules": rules} if lasting else {}),
         "agent": scope.agent.id,
         "seen": [_target_object(target) for target in call.targets],
         "bound": bound,
@@ -363,7 +383,8 @@ def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], pr
     changes = [*_differences(answered[-1], call), *_content_changes(answered[-1], ruling)] if answered else []
     if answered and not changes and answered[-1].get("preview", preview) != preview:
         changes = ["what it does has changed since this was answered before"]
-    return ruling.replace(reason="; ".join((*changes, ruling.reason))) if changes else ruling
+    shown = "; ".join((*changes, *filter(None, (ruling.unusual,))))
+    return ruling.replace(reason="; ".join((*changes, ruling.reason)), unusual=shown) if changes else ruling
 
 
 def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
@@ -371,7 +392,7 @@ def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]
     then: Mapping[str, str] = before.get("contents", {})
     for name, state in contents_read(ruling).items():
         if then.get(name, state) != state:
-            yield f"{name} has changed since this was answered before"
+            yield f"{in_words(name)} has changed since this was answered before"
 
 
 def _target_object(target: Target) -> dict[str, Any] | None:
@@ -388,19 +409,19 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
     objects: Sequence[Mapping[str, Any] | None] = before.get("seen", ())
     for text, then, target in zip(texts, objects, call.targets, strict=False):
         now = _target_object(target)
+        named = in_words(text) if target.folder is None else f"the folder of {in_words(text)}"
         if text != target.text:
-            yield f"{target.given} leads to {target.text} now, and led to {text} when this was answered before"
+            now_at, before_at = in_words(target.text), in_words(text)
+            yield f"{target.given} leads to {now_at} now, and led to {before_at} when this was answered before"
         elif then is None or now is None or then == now:
             continue
         elif then["path"] != now["path"]:
-            named = text if target.folder is None else f"the folder of {text}"
             yield f"{named} is {now['path']} now, and was {then['path']} when this was answered before"
         elif now["identity"] is None:
-            yield f"{text} no longer exists, but did when this was answered before"
+            yield f"{named} no longer exists, but did when this was answered before"
         elif then["identity"] is None:
-            yield f"{text} did not exist when this was answered before"
+            yield f"{named} did not exist when this was answered before"
         else:
-            named = text if target.folder is None else f"the folder of {text}"
             yield f"{named} is another object now than when this was answered before"
 
 
@@ -414,7 +435,8 @@ class PreviewView(View):
 
 def arguments_text(call: ToolCall) -> str:
     """Return the arguments that the targets of `call` do not show already, one per line."""
-    targets = {target.given for target in call.targets if "\n" not in target.given and len(target.given) <= SHORT_TARGET}
+    short = (one for one in call.targets if one.kind == "shell" or ("\n" not in one.given and len(one.given) <= SHORT_TARGET))
+    targets = {one.given for one in short}
     values = cast("Mapping[str, Any]", thaw(call.args))
     return "\n".join(
         _argument(name, value) for name, value in values.items() if not (isinstance(value, str) and value in targets)

@@ -393,6 +393,9 @@ def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
             asks = [verdict for verdict in standing if isinstance(verdict, Ask)]
             more["reason"] = "; ".join(dict.fromkeys(ask.reason for ask in asks))
             more["remember"] = tuple(dict.fromkeys(item for ask in asks for item in ask.remember))
+            shown = (ask.reason if ask.unusual is None else ask.unusual for ask in asks)
+            more["unusual"] = "; ".join(dict.fromkeys(filter(None, shown)))
+            more["offer"] = strongest.offer if len(asks) == 1 else None  # it would not answer the other questions
         case _:
             more["reason"] = "; ".join(dict.fromkeys(verdict.reason for verdict in standing if verdict.reason))
     return Ruling(

@@ -105,7 +105,7 @@ async def approval(at: Call, id: str) -> Any:
 async def reply(
     at: Call,
     id: str,
-    reply: Annotated[str | None, "once, always, reject or stop"] = None,
+    reply: Annotated[str | None, "once, always, exact, preset, reject or stop"] = None,
     remember: Annotated[str | None, "once or always, as other hosts call it"] = None,
     message: Annotated[str, "for the model, with reject"] = "",
     hash: Annotated[str | None, "request.hash of the question: what was judged"] = None,
@@ -121,7 +121,7 @@ async def reply(
         by = f": {asked.reply} by {asked.by}" if asked.reply else ""
         code = "answered" if asked.state == "replied" else "expired"
         raise RequestError(409, code, f"this question is no longer open{by}", "GET /approvals?state=pending")
-    if hash is None and answer in ("once", "always"):
+    if hash is None and answer not in ("reject", "stop"):
         raise RequestError(
             422, "no_hash", "an answer must name the call that it is for", 'send "hash": request.hash of the question'
         )

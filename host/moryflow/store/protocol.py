@@ -307,6 +307,10 @@ class Store(Protocol):
         """
         ...
 
+    async def offered(self, vault: str) -> bool:
+        """Whether a question of a session in the folder `vault` offered a preset of rules before."""
+        ...
+
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         """Answer a stored question and return it; if it was already answered, the first answer stands. Needs no lock.
 

@@ -23,7 +23,7 @@ ROOT = ""
 
 CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
 
-REPLIES: frozenset[str] = frozenset({"once", "always", "reject", "stop"})
+REPLIES: frozenset[str] = frozenset({"once", "always", "exact", "preset", "reject", "stop"})
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 

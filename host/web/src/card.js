@@ -110,13 +110,15 @@ function Inside({ id }) {
   return html`<${Transcript} shown=${show(id)} inside />`;
 }
 
-const KEYS = { y: "once", Y: "always", s: "stop" };
+/** A target, or a pattern for targets, as a person reads it; the same as `in_words` of moryflow_sdk.support.texts. */
+const inWords = (target) => target.replace(/^(?:vault:\/|(?:fs|shell|url|query|mcp|task|tool):)/, "") || t("thisFolder");
 
-/** The question of a call: what, where, why, what "always" would store. Keys work while it has the focus. */
+/** The question of a call: what will run, what is unusual about it, the answers. Their keys work while it has the focus. */
 function Question({ asked, shown }) {
   const { request } = asked;
   const [why, setWhy] = useState(null);
   const [problem, setProblem] = useState("");
+  const [exact, setExact] = useState(false); // "always" stores just what is asked about
   const reason = useRef(null);
   const circles = asked.kind === "doom_loop"; // it is about going on, so what is left is to stop
   const answer = async (reply, message = "") => {
@@ -129,11 +131,13 @@ function Question({ asked, shown }) {
       if (error.status === 409) approvals.value = await get("/approvals?state=pending").catch(() => approvals.value);
     }
   };
+  const always = () => answer(exact ? "exact" : "always");
+  const unusual = request.unusual ?? request.reason; // an earlier version stored the reason alone
   const pressed = (event) => {
     if (event.target !== event.currentTarget || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "n" && !circles) setWhy("");
-    else if (KEYS[event.key] && (event.key !== "Y" || request.always)) answer(KEYS[event.key]);
-    else return;
+    const answers = { o: () => answer("once"), a: request.always && always, e: request.exact && (() => setExact(!exact)), f: request.preset && (() => answer("preset")), r: !circles && (() => setWhy("")), s: () => answer("stop") };
+    if (!answers[event.key.toLowerCase()]) return;
+    answers[event.key.toLowerCase()]();
     event.preventDefault();
   };
   useEffect(() => {
@@ -142,16 +146,19 @@ function Question({ asked, shown }) {
   return html`
     <div class="question" role="group" tabindex="-1" id=${asked.id} aria-label=${`${t("question")}: ${request.tool}`} onKeyDown=${pressed}>
       <p><b>${circles ? t("circles") : t("mayIt")}</b></p>
-      ${(request.targets ?? []).map((one) => html`<${Diff} text=${one} most=${ASKED} kind="target" />`)}
-      ${request.folder && request.folder !== "vault:/" && html`<p class="folder"><b>${t("folder")}</b> ${visible(request.folder)}</p>`}
-      <p class="because">${visible(request.reason)}</p>
+      ${(request.targets ?? []).filter((one) => inWords(one) !== request.tool).map((one) => html`<${Diff} text=${inWords(one)} most=${ASKED} kind="target" />`)}
+      ${request.folder && request.folder !== "vault:/" && html`<p class="folder"><b>${t("folder")}</b> ${visible(inWords(request.folder))}</p>`}
       ${request.preview && html`<${Diff} text=${request.preview} most=${ASKED} />`}
-      ${request.always && html`<p class="always"><b>${t("always")}</b> ${visible(request.always)}</p>`}
+      ${unusual && html`<p class="because"><b>!</b> ${visible(unusual)}</p>`}
+      ${request.always && html`<p class="always"><b>${t("always")}:</b> ${visible(exact ? request.exact : request.always)}</p>`}
+      ${request.preset && html`<p class="preset"><b>${t("fromNowOn")}:</b> ${visible(request.preset.says)}</p>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       <div class="answers">
-        <button class="primary" onClick=${() => answer("once")}>${t("once")} <kbd>y</kbd></button>
-        ${request.always && html`<button onClick=${() => answer("always")}>${t("always")} <kbd>Y</kbd></button>`}
-        ${!circles && html`<button aria-expanded=${why !== null} onClick=${() => setWhy(why === null ? "" : null)}>${t("refuse")} <kbd>n</kbd></button>`}
+        <button class="primary" onClick=${() => answer("once")}>${t("once")} <kbd>o</kbd></button>
+        ${request.always && html`<button onClick=${always}>${t("always")} <kbd>a</kbd></button>`}
+        ${request.exact && html`<button aria-pressed=${exact} onClick=${() => setExact(!exact)}>${t("exact")} <kbd>e</kbd></button>`}
+        ${request.preset && html`<button onClick=${() => answer("preset")}>${t("fromNowOn")} <kbd>f</kbd></button>`}
+        ${!circles && html`<button aria-expanded=${why !== null} onClick=${() => setWhy(why === null ? "" : null)}>${t("refuse")} <kbd>r</kbd></button>`}
         <button class="danger" onClick=${() => answer("stop")}>${t("stop")} <kbd>s</kbd></button>
       </div>
       ${why !== null && html`

@@ -60,7 +60,7 @@ export function Stats({ shown }) {
       ${figure(t("tokens"), `${count(own.usage.input)} → ${count(own.usage.output)}${own.usage.cached ? ` (${count(own.usage.cached)} ${t("cached")})` : ""}`)}
       ${figure(t("cost"), `$${own.cost}`)}
       ${figure(t("asked"), `${questions.asked} · ${questions.waited_seconds} s`)}
-      ${figure(t("falseAlarms"), questions.answers.always ?? 0)}
+      ${figure(t("falseAlarms"), ["always", "exact", "preset"].reduce((sum, one) => sum + (questions.answers[one] ?? 0), 0))}
       ${figure(t("children"), own.sub_agents.sessions)}
       ${figure(t("instructions"), `${own.instructions.files} · ${count(own.instructions.tokens)} ${t("tokens")}`)}
       ${figure(t("summaries"), `${summaries.made} · ${summaries.undone} ${t("undone")} · ${summaries.completed_after}/${summaries.turns_after} ${t("wentOn")}`)}

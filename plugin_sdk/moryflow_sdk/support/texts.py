@@ -68,6 +68,14 @@ def visible(text: str, *, keep: str = "") -> str:
     return text if text.isascii() else _SIGNS.sub(_escape_marks, text)
 
 
+_KIND = re.compile(r"\A(?:vault:/|(?:fs|shell|url|query|mcp|task|tool):)")
+
+
+def in_words(target: str) -> str:
+    """Return a target, or a pattern for targets, as a person reads it: without its kind, and a path relative to the folder."""
+    return _KIND.sub("", target) or ("this folder" if target.startswith("vault:") else "")
+
+
 def without_unseen(text: str) -> str:
     """Return `text` without the invisible characters that :func:`visible` escapes."""
     if text.isascii() and text.isprintable():  # three times as fast for most texts

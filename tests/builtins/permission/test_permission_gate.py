@@ -67,9 +67,9 @@ async def test_always_holds_at_once_and_in_the_next_process(bench):
     config.write_text('{\n  // mine\n  "agents": {"runtime": {"permission": {"rules": [ /* none yet */ ]}}},\n}\n')
     config.chmod(0o600)
     twice = bench.calls(("bash", {"command": "echo 'a  b' > out.md"}), ("bash", {"command": "echo 'a  b' > out.md"}))
-    first = await bench.run(twice, replies=["always"])
+    first = await bench.run(twice, replies=["exact"])
     asked = first.named("permission.asked")
-    assert len(asked) == 1 and asked[0]["remember"] == "echo 'a  b'"
+    assert len(asked) == 1 and asked[0]["exact"] == "echo 'a  b'"
     assert [tool["status"] for tool in first.tools()] == ["ok", "ok"]
     text = config.read_text()
     assert "// mine" in text and "/* none yet */" in text and "echo 'a  b'" in text

@@ -30,11 +30,16 @@ def test_a_question_shows_the_call_why_it_is_asked_and_what_always_stores(client
     [asked] = client.asked
     options = {one["kind"]: one for one in asked["params"]["options"]}
     assert list(options) == ["allow_once", "allow_always", "reject_once", "reject_always"]
-    assert "tool:danger" in options["allow_always"]["name"]
+    assert options["allow_always"]["name"] == "Always: danger"
     assert len({one["optionId"].partition(":")[2] for one in options.values()}) == 1
     call = asked["params"]["toolCall"]
     shown = json.dumps(call["content"])
-    assert ("because: " in shown, "u202e" in shown) == (True, True)
+    assert ("wants to use danger" in shown, "u202e" in shown, "tool:" in shown, "no rule" in shown) == (
+        True,
+        True,
+        False,
+        False,
+    )
     assert "\u202e" not in call["title"] + "".join(block["content"]["text"] for block in call["content"])
     assert outcomes(client) == ["completed"]
 

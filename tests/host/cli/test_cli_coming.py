@@ -71,7 +71,7 @@ def test_nothing_beside_the_spinner_is_wider_than_the_terminal(cli: Any, at_term
 
 @pytest.mark.parametrize(
     ("remember", "shown"),
-    [(["make all", "npm test"], "always stores: make all, npm test"), ("make", "always stores: make"), (None, "not stored")],
+    [(["make all", "npm test"], "always: make all, npm test"), ("make", "always: make"), (None, "! no rule")],
 )
 def test_a_question_names_each_pattern_as_a_rule_has_it(remember: Any, shown: str) -> None:
     """Of a command in two parts both patterns are shown, as they would stand in the file (S0.9, D5)."""

@@ -119,10 +119,10 @@ def test_the_content_of_a_new_file_and_the_diff_of_another_are_shown(editor: Any
     )
     terminal = at_terminal("run", "-m", model, "hi", columns=80)
     terminal.expect("? write wants to")
-    terminal.expect("    vault:/new.txt\n  │ new file, 2 lines\n  │ +one\n  │ +\\u202etwo\n  because: ")
+    terminal.expect("    new.txt\n  │ new file, 2 lines\n  │ +one\n  │ +\\u202etwo\n  ! ")
     assert not (editor.vault / "new.txt").exists()
     terminal.type("o\n")
-    terminal.expect("    vault:/a.py\n  │ +1 -1 lines\n  │ @@ -1,3 +1,3 @@\n  │  import os\n  │  \n  │ -x = 1\n  │ +x = 2\n")
+    terminal.expect("    a.py\n  │ +1 -1 lines\n  │ @@ -1,3 +1,3 @@\n  │  import os\n  │  \n  │ -x = 1\n  │ +x = 2\n")
     terminal.type("n\n")
     assert terminal.end() == 0
     assert ((editor.vault / "new.txt").read_text(), (editor.vault / "a.py").read_text()) == (
@@ -142,7 +142,7 @@ def test_another_terminal_sees_and_answers_the_same_question(editor: Any, at_pro
     [row] = json.loads(editor("approval", "list", "--json").stdout)
     assert row["request"]["preview"].splitlines()[1:301] == [f"+line {number}" for number in range(300)]
     shown = editor("approval", "show", row["id"]).stdout
-    assert "│ +line 150\n" in shown and "always stores: vault:/n.txt" in shown and "pending" in shown
+    assert "│ +line 150\n" in shown and "always: n.txt" in shown and "pending" in shown
     assert editor("approval", "reply", row["id"]).returncode == 2
     assert editor("approval", "reply", row["id"], " ").returncode == 2
     said = editor("approval", "reply", row["id"], "put", "it", "elsewhere").stdout

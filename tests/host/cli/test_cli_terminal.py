@@ -69,24 +69,48 @@ def test_no_document_drives_the_terminal_and_none_loses_a_character(cli: Any, at
 
 @pytest.mark.parametrize(
     ("typed", "outputs", "code"),
-    [("once\n", ["did it"], 0), ("a\n", ["did it"], 0), ("s\n", [], 130), ("n\n", [], 0), ("try make\n", [], 0)],
+    [
+        *(("once\n", ["did it"], 0), ("a\n", ["did it"], 0), ("s\n", [], 130), ("n\n", [], 0), ("try make\n", [], 0)),
+        *(("o", ["did it"], 0), ("A", ["did it"], 0), ("s", [], 130), ("only\x7f\x7f\x7f\x7fno, later\n", [], 0)),
+    ],
 )
-def test_a_question_is_answered_with_a_word(cli: Any, at_terminal: Begin, typed: str, outputs: list[str], code: int) -> None:
-    """Tool, target, arguments, reason, and what always would store; Enter alone answers nothing (R33, S0.9, D24, S0.47)."""
+def test_a_question_is_answered_with_a_key_or_words(
+    cli: Any, at_terminal: Begin, typed: str, outputs: list[str], code: int
+) -> None:
+    """Tool, target, arguments, reason, and what always would store; Enter alone answers nothing (R33, S0.9, D24, S0.47).
+
+    A letter that stands alone needs no Enter; one that begins a reason answers nothing.
+    """
     terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi")
     terminal.expect("danger wants to")
-    terminal.expect("danger")
     terminal.expect("│ what: it")
-    terminal.expect("because: ")
-    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top  or why not >")
+    terminal.expect("! ")
+    terminal.expect("[o]nce  [a]lways  [r]efuse  [s]top  or why not >")
     terminal.type("\n")
-    terminal.expect("reject refuses it")
+    terminal.expect("refuse lets")
     terminal.expect("[o]nce")
     terminal.type(typed)
     assert terminal.end() == code
     nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
     found = [node["payload"]["output"] for node in nodes if node["kind"] == "tool" and node["payload"]["status"] == "ok"]
     assert found == outputs
+
+
+def test_r_asks_for_a_reason_and_the_letters_are_not_shown_twice(cli: Any, at_terminal: Begin) -> None:
+    """Enter alone refuses without one; what is typed is shown, and the terminal is as it was before (R33, D24)."""
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", "danger", what="it"), "done"), "hi")
+    terminal.expect("or why not > ")
+    terminal.type("r")
+    terminal.expect("why not? Enter sends it > ")
+    terminal.type("use make\n")
+    terminal.expect("denied: use make")
+    terminal.expect("or why not > ")
+    terminal.type("r")
+    terminal.expect("why not? Enter sends it > ")
+    terminal.type("\n")
+    assert terminal.end() == 0
+    asked = json.loads(cli("approval", "list", "--all", "--json").stdout)
+    assert [(row["reply"], row["message"]) for row in asked] == [("reject", "use make"), ("reject", "")]
 
 
 def test_a_question_answered_elsewhere_is_withdrawn(cli: Any, at_terminal: Begin) -> None:

@@ -239,6 +239,9 @@ class ConversationPort(Protocol):
     def flags(self) -> Flags: ...
 
     @property
+    def waiting(self) -> list[str]: ...
+
+    @property
     def chosen(self) -> RunFlags:
         """The flags that the next session is opened with."""
         ...

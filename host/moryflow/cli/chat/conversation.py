@@ -55,6 +55,11 @@ class Conversation:
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
         host.subscribe(self._asker or self._view)
 
+    @property
+    def waiting(self) -> list[str]:
+        """The ids of the questions of this conversation that wait for an answer."""
+        return self._asker.waiting if self._asker is not None else []
+
     def commands(self) -> dict[str, str]:
         return self._slash.commands()
 

@@ -33,7 +33,7 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
 from moryflow.cli.terminal import brief, cut, terminal_width, use_colour
-from moryflow.cli.terminal.stdin import PASTED
+from moryflow.cli.terminal.stdin import ALONE, PASTED
 
 from . import LineSource
 from .clipboard import Clipboard, image_of
@@ -86,6 +86,7 @@ class TerminalInput(LineSource):
         self._choices: Choices | Picker = Choices()
         self._answer: asyncio.Future[str] | None = None
         self._enter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed an Enter
+        self._letter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed a letter that answers
         self._started_at = 0.0
         self._last_key = 0.0
         self._cleared_at = -TWICE
@@ -116,6 +117,7 @@ class TerminalInput(LineSource):
         for window in self._session.app.layout.find_all_windows():
             window.dont_extend_height = Always()  # else the window takes all rows down to the edge of the terminal
         self._session.app.key_processor.before_key_press += lambda _: self._note_key()
+        self._session.default_buffer.on_text_changed += lambda _: self._note_letter()
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, ``None`` at the end; lines that were typed while a turn ran come first."""
@@ -153,7 +155,7 @@ class TerminalInput(LineSource):
         self._draft = Document()
         self._read()
         now = time.monotonic()
-        self._ignores_keys = bool(draft.text) or now - self._last_key < PAUSE
+        self._ignores_keys = choices.guarded and (bool(draft.text) or now - self._last_key < PAUSE)
         self._last_key = now if self._ignores_keys else self._last_key
         buffer.reset()
         self._choices = choices
@@ -394,6 +396,18 @@ class TerminalInput(LineSource):
         elif buffer.text.strip():
             buffer.validate_and_handle()
 
+    def _note_letter(self) -> None:
+        """Answer with a letter that stands alone, unless another key follows at once."""
+        if self._answer is not None and self._session.default_buffer.text.lower() in self._choices.letters:
+            self._letter_timer = asyncio.get_running_loop().call_later(ALONE, self._press_letter)
+
+    def _press_letter(self) -> None:
+        self._letter_timer = None
+        if self._answer is not None and not self._ignores_keys:
+            self._last_key = 0.0
+            self._settle(self._session.default_buffer.text.lower())
+            self._session.default_buffer.reset()
+
     def _settle(self, text: str) -> None:
         """Answer the open question; an empty text means the end of the input."""
         if self._answer is not None and not self._answer.done() and not self._ignores_keys:
@@ -401,6 +415,9 @@ class TerminalInput(LineSource):
 
     def _note_key(self) -> None:
         now = time.monotonic()
+        if self._letter_timer is not None:
+            self._letter_timer.cancel()
+            self._letter_timer = None
         if self._enter_timer is not None:
             self._enter_timer.cancel()
             self._enter_timer = None

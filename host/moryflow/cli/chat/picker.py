@@ -38,7 +38,8 @@ class Picker:
     :param changed: called when there is something new to show.
     """
 
-    narrows = True
+    narrows = guarded = True
+    letters: Sequence[str] = ()
 
     def __init__(
         self, title: str, items: Sequence[PickItem], preview: Preview | None, chosen: str, changed: Callable[[], None]
@@ -97,13 +98,19 @@ class Picker:
 
 
 class Choices:
-    """The answers on offer to a question. Arrow keys choose one; at first none is chosen."""
+    """The answers on offer to a question. Arrow keys choose one; at first none is chosen.
+
+    :ivar letters: each answers as soon as it is pressed alone.
+    :ivar guarded: keys that were meant for something else must not answer; a reason follows the key that asks for it at once.
+    """
 
     narrows = False
 
     def __init__(self, keys: str = "") -> None:
         self._keys = keys
-        self._words = re.findall(r"\[\w\]\w+(?: \w+)?", keys)
+        self._words = re.findall(r"\[\w\]\w+(?: \w+)*", keys)
+        self.letters = [word[1] for word in self._words]
+        self.guarded = "[" in keys
         self._chosen = -1
 
     def answer(self, typed: str) -> str:

@@ -68,7 +68,7 @@ class Slash:
             "parent": ("go back to the session that started this one", agents.parent),
             "stop": ("stop the sub-agents that work in the background", agents.stop),
             "reply": (
-                "answer a sub-agent in the background: /reply QUESTION once|always|reject|stop, or why not",
+                "answer a sub-agent in the background: /reply [QUESTION] once|always|reject|stop, or why not",
                 agents.reply,
             ),
             "show": ("show all of a question that is open, or list them: /show QUESTION", agents.show),
@@ -225,23 +225,28 @@ class AgentCommands:
         say(f"{number} stopped; their work so far is kept")
 
     async def reply(self, rest: str) -> None:
+        host = self._talk.host
         approval, _, words = rest.partition(" ")
+        if not approval.startswith("ap_"):
+            waiting = self._talk.waiting
+            approval, words = waiting[0] if len(waiting) == 1 else "", rest
         answer = answer_of(words)
-        if answer is None:
+        if answer is None or not approval:
             say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
             return
-        row = await self._talk.host.reply(approval, answer.reply, message=answer.message)
+        row = await host.reply(approval, answer.reply, message=answer.message)
         if row.state == "expired":
             from moryflow.cli.commands.approval import too_late_error
 
             raise too_late_error(row)
-        say(f"{row.id}: {row.reply}")
+        say(row.reply or row.state)
 
     async def show(self, approval: str) -> None:
         from moryflow.cli.commands.approval import open_questions, whole_question
         from moryflow.cli.terminal.question_text import show_whole
 
-        host = self._talk.host
+        host, waiting = self._talk.host, self._talk.waiting
+        approval = approval or (waiting[0] if len(waiting) == 1 else "")
         if approval:
             await show_whole(whole_question(await host.approval(approval)))
         else:

@@ -67,7 +67,7 @@ def open_questions(rows: Sequence[ApprovalRow]) -> str:
 
 
 def whole_question(row: ApprovalRow) -> str:
-    return question(row.request, row.id, f"{row.request['agent']}: " if row.request.get("agent") else "").whole
+    return question(row.request, f"{row.request['agent']}: " if row.request.get("agent") else "").whole
 
 
 def _asking(row: ApprovalRow) -> str:

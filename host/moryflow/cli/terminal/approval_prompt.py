@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal: once, always, reject, stop, or why not."""
+"""Questions to a person at a terminal: once, always, refuse, stop, or why not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from moryflow_sdk import Event, MoryflowError
@@ -17,12 +17,15 @@ from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 from . import folded, plain, use_colour
 from .question_text import QuestionText, question, show_whole
 from .render import TerminalView
-from .stdin import discard_typed, read_line
+from .stdin import LETTERS, discard_typed, keys_at_once, read_key, take_keys
 from .streams import stderr
 
 _VIEW = ("v", "view", "show")
+_CHANGES = {"e": True, "w": False}
+"""Keys that change what *always* stores, and whether it is then exactly what is asked about."""
+WHY = "  why not? Enter sends it > "
 HELP = (
-    "  once allows this call; always also stores what is shown above; reject refuses it and the agent continues; any other "
+    "  once allows this call; always also stores what is shown above; refuse lets the agent go on without it; any other "
     "text refuses it for that reason; stop ends the turn; view shows all of the question"
 )
 
@@ -34,7 +37,8 @@ class TerminalAsker:
 
     :param view: shows the turn, and gets its events from here. Events during a question are shown after it, because they
         could push the question off the screen.
-    :ivar read: shows the answers on offer and returns the next line, empty at the end of input; a conversation sets its own.
+    :ivar read: shows the answers on offer and returns the letter of one as soon as it is pressed alone, or else the next line,
+        with its end; empty at the end of input. A conversation sets its own.
     :ivar show_whole: shows a text that is longer than the screen.
     """
 
@@ -62,6 +66,11 @@ class TerminalAsker:
             case "turn.finish":
                 self._withdraw_of(event)
         self.tell(partial(self._view, event))
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ids of the questions that wait for an answer."""
+        return [*self._asked]
 
     def tell(self, say: Callable[[], None]) -> None:
         """Call `say` now, or as soon as no question is on the screen."""
@@ -93,9 +102,10 @@ class TerminalAsker:
     def _present(self, event: Event) -> None:
         approval = event.data["approval_id"]
         if self._only_shows:
-            how = f"  answer with /reply {approval} {OFFERED}, or why not"
+            name = f"{approval} " if len(self._asked) > 1 else ""  # which one, is clear where there is only one
+            how = f"  answer with /reply {name}{OFFERED}, or why not"
             shown = _question(event)
-            stderr().write(f"{shown.text}{folded(how + (f'; /show {approval} shows all' if shown.cut else ''))}\n")
+            stderr().write(f"{shown.text}{folded(how + (f'; /show {name}shows all' if shown.cut else ''))}\n")
         else:
             self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event))
 
@@ -141,59 +151,73 @@ class TerminalAsker:
             self._catch_up()
 
 
-def _question(event: Event) -> QuestionText:
-    whose = f"{event.agent} {event.session}: " if event.parent else ""
-    return question(event.data, event.data["approval_id"], whose)
+def _question(event: Event, exact: bool = False) -> QuestionText:
+    return question(event.data, f"{event.agent}: " if event.parent else "", exact=exact)
 
 
 async def read_answer(keys: str) -> str:
-    """Show `keys` and return the line that is typed behind them, empty at the end of input."""
-    stderr().write(keys)
-    stderr().flush()
-    return await read_line()
+    """Show `keys`, the answers on offer, and return the letter of one or a line, as :attr:`TerminalAsker.read` does."""
+    with keys_at_once() if LETTERS.search(keys) else nullcontext():
+        stderr().write(keys)
+        stderr().flush()
+        return await read_key("".join(LETTERS.findall(keys)))
 
 
 async def _answer(
     event: Event, read: Callable[[str], Awaitable[str]], show_all: Callable[[str], Awaitable[None]]
 ) -> ApprovalReply | None:
-    """Ask until a line is an answer, and return it; ``None`` at the end of an input that is not a terminal."""
+    """Ask until an answer is given, and return it; ``None`` at the end of an input that is not a terminal."""
+    exact = False
 
     def show() -> None:
         discard_typed()
-        text = _question(event).text
+        text = _question(event, exact).text
         stderr().write(_coloured(text) if use_colour(sys.stderr) else text)
         stderr().flush()
 
     def show_again() -> None:
         show()
         if read is read_answer:
-            stderr().write(_question(event).keys)
+            take_keys()  # the shell has set the terminal as it was
+            stderr().write(_question(event, exact).keys)
             stderr().flush()
 
     with _when_resumed(show_again):
         show()
         while True:
-            line = await read(_question(event).keys)
+            line = await read(_question(event, exact).keys)
             if not line and not sys.stdin.isatty():
                 return None
             if not line:  # Ctrl-D ends no line
                 stderr().write("\n")
                 return ApprovalReply("stop")
-            asked = _question(event)  # the terminal's size may have changed
+            asked = _question(event, exact)  # the terminal's size may have changed
             word = line.strip().lower().removeprefix("/")
-            typed = word if word in WORDS else line.strip()
-            answer = answer_of(typed)
             if word in _VIEW:
                 await show_all(asked.whole)
-            elif answer is None or typed == "?" or typed.startswith("/"):
-                stderr().write(f"{folded(HELP)}\n")
-            elif answer.reply == "always" and not asked.always:
-                stderr().write(f"{folded('  always stores nothing for this call; once allows it')}\n")
-            else:
+            elif word in _CHANGES and asked.other:
+                exact = _CHANGES[word]
+                stderr().write(f"{_question(event, exact).always}\n")
+            elif line == "r":
+                return ApprovalReply("reject", (await read(WHY)).strip())
+            elif answer := _answer_in(line.strip(), word, asked, exact=exact):
                 return answer
+            else:
+                nothing = word in ("a", "always") and not asked.always
+                stderr().write(f"{folded('  always stores nothing for this call; once allows it' if nothing else HELP)}\n")
 
 
-_STYLES = (("? ", "\x1b[1m"), ("  │ +", "\x1b[32m"), ("  │ -", "\x1b[31m"), ("  because: ", "\x1b[2m"))
+def _answer_in(typed: str, word: str, asked: QuestionText, *, exact: bool) -> ApprovalReply | None:
+    """Return the answer that was `typed`, if the question offers it; `word` is the same without case and slash."""
+    answer = answer_of({"f": "preset"}.get(word, word) if word in (*WORDS, "f") else typed)
+    if answer is None or typed == "?" or (word not in (*WORDS, "f") and typed.startswith("/")):
+        return None
+    if answer.reply in ("always", "exact"):
+        return ApprovalReply("exact" if exact else answer.reply) if asked.always else None
+    return answer if answer.reply != "preset" or asked.preset else None
+
+
+_STYLES = (("? ", "\x1b[1m"), ("  │ +", "\x1b[32m"), ("  │ -", "\x1b[31m"), ("  ! ", "\x1b[1m"))
 
 
 def _coloured(text: str) -> str:

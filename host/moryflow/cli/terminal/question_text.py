@@ -1,4 +1,4 @@
-"""A question as a person reads it: whose it is, what will happen, why it is asked, and what *always* does.
+"""A question as a person reads it: whose it is, what will happen, what is unusual about that, and what *always* stores.
 
 Text that others chose is shown in lines with a prefix that our own lines never have, without invisible characters, so that it
 cannot imitate the question. A text that is too long loses its middle, so neither end can be pushed out of sight.
@@ -16,7 +16,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.texts import in_words, visible
 
 from . import fitting
 from .streams import stderr
@@ -26,7 +26,7 @@ LEAST_COLUMNS = 20
 LOW = 40
 """Rows below which a terminal gives each part of a question one row less."""
 MOST_TARGETS = 8
-ROW_OF_KEYS = 70
+ROW_OF_KEYS = 90
 """Columns that the answers on offer take, with the one that is typed."""
 ALL = 1 << 30
 V = "; v shows all"
@@ -38,12 +38,16 @@ class QuestionText(NamedTuple):
     """The text of a question.
 
     :ivar text: as much of it as fits on the screen; `whole` is all of it.
-    :ivar always: whether the answer *always* stores anything; only then is it offered.
+    :ivar always: the lines that say what *always* stores; without any it is not offered.
+    :ivar other: the key that changes what *always* stores, with its word: ``[e]xact`` or ``[w]ider``; empty if there is none.
+    :ivar preset: whether rules are offered beside *always*.
     """
 
     text: str
     whole: str
-    always: bool
+    always: str
+    other: str
+    preset: bool
 
     @property
     def cut(self) -> bool:
@@ -56,7 +60,9 @@ class QuestionText(NamedTuple):
         offered = [
             "[o]nce",
             *(["[a]lways"] if self.always else []),
-            "[r]eject",
+            *([self.other] if self.other else []),
+            *(["[f]rom now on"] if self.preset else []),
+            "[r]efuse",
             "[s]top",
             *(["[v]iew all"] if self.cut else []),
             "or why not",
@@ -73,12 +79,17 @@ _VERBS = {"read": "read", "edit": "change", "web_fetch": "fetch", "web_search": 
 """What a tool wants to do with its targets, by its domain. A tool of any other domain, or of none, wants to run them."""
 
 
-def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> QuestionText:
-    """Return the text of the question in `request`, which is as the store and the event ``permission.asked`` have it."""
+def question(request: Mapping[str, Any], whose: str = "", *, exact: bool = False) -> QuestionText:
+    """Return the text of the question in `request`, which is as the store and the event ``permission.asked`` have it.
+
+    :param exact: *always* stores nothing but what is asked about.
+    """
     columns, rows = screen()
-    whole = "\n".join(_lines(request, approval, whose, columns, ALL))
-    text = "\n".join(_lines(request, approval, whose, columns, rows))
-    return QuestionText(f"\n{text}\n", f"\n{whole}\n", bool(_always(request)))
+    whole = "\n".join(_lines(request, whose, columns, ALL, exact))
+    text = "\n".join(_lines(request, whose, columns, rows, exact))
+    always = "\n".join(_always(request, columns, 3, exact))
+    other = ("[w]ider" if exact else "[e]xact") if request.get("exact") else ""
+    return QuestionText(f"\n{text}\n", f"\n{whole}\n", always, other, bool(request.get("preset")))
 
 
 def screen() -> tuple[int, int]:
@@ -91,27 +102,36 @@ def screen() -> tuple[int, int]:
     return max(columns, LEAST_COLUMNS), rows
 
 
-def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, rows: int) -> Iterator[str]:
+def _lines(request: Mapping[str, Any], whose: str, columns: int, rows: int, exact: bool) -> Iterator[str]:
     few, least = (ALL, ALL) if rows >= ALL else (3, 5) if rows < LOW else (4, 6)
-    mark = f"  ({approval})" if approval else ""
-    shown = str((*request.get("targets", ()), "")[0])
-    verb = "run" if shown.startswith("tool:") else _VERBS.get(str(request.get("domain", "")), "run")
-    head = _field(
-        "? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to {verb}{mark}", columns, few, words=True
-    )
-    targets = [_field("    ", visible(target), columns, few, words=True) for target in request.get("targets", ())]
-    if request.get("folder", ROOT) != ROOT:
-        targets.append(_field("  in ", visible(str(request["folder"])), columns, few))
-    below = _field("  because: ", visible(str(request.get("reason", ""))), columns, few, words=True)
-    always = _always(request)
-    below += _field("  ", f"always {visible(always)}" if always else "this answer is not stored", columns, few, words=True)
+    named, tool = tuple(map(str, request.get("targets", ()))), str(request.get("tool", ""))
+    verb = "run" if (*named, "")[0].startswith("tool:") else _VERBS.get(str(request.get("domain", "")), "run")
+    head = _field("? ", f"{visible(whose)}{visible(tool)} wants to {verb}", columns, few, words=True)
+    folder = str(request.get("folder", ROOT))
+    where = [] if folder == ROOT else _field("  in ", visible(in_words(folder)), columns, few)
+    unusual = visible(str(request.get("unusual", request.get("reason", ""))))  # an earlier version stored the reason alone
+    below = _field("  ! ", unusual, columns, few, words=True) if unusual else []
+    below += _always(request, columns, few, exact)
+    if request.get("preset"):
+        below += _field("  from now on: ", visible(str(request["preset"]["says"])), columns, few + 1, words=True)
     preview = str(request.get("preview") or "")
-    room = rows - len(head) - len(below) - 2 - ROW_OF_KEYS // columns
-    shown = _fitting_targets(targets, ALL if rows >= ALL else room - (least if preview else 0), columns)
+    room = rows - len(head) - len(where) - len(below) - 2 - ROW_OF_KEYS // columns
+    ahead = ALL if rows >= ALL else room - (least if preview else 0)
+    targets = [_target(one, columns, ahead if len(named) == 1 else few) for one in named if in_words(one) != tool]
+    shown = [*_fitting_targets(targets, ahead, columns), *where]
     yield from head
     yield from shown
-    yield from preview_lines(preview, columns, max(least, room - len(shown)))
+    yield from preview_lines(preview, columns, max(least, room - len(shown) + len(where)))
     yield from below
+
+
+def _target(target: str, columns: int, rows: int) -> list[str]:
+    """Return the rows of a target. A command is shown as it was written, line by line."""
+    if not target.startswith("shell:"):
+        return _field("    ", visible(in_words(target)), columns, min(rows, 4) if rows < ALL else rows, words=True)
+    lines = visible(in_words(target), keep="\n\t").replace("\t", "    ").split("\n")
+    pieces = [[row] for line in lines for row in rows_of("    ", "      ", line, columns, words=True)]
+    return _without_middle(pieces, max(rows, 2), f"lines{V}", columns)
 
 
 def _fitting_targets(targets: Sequence[list[str]], rows: int, columns: int) -> list[str]:
@@ -136,13 +156,12 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
     return _without_middle([[piece] for piece in pieces], rows, f"lines{hint}", columns)
 
 
-def _always(request: Mapping[str, Any]) -> str:
-    """Return what *always* would do; a question stored by an earlier version has only the patterns."""
-    if "always" in request:
-        return str(request["always"] or "")
+def _always(request: Mapping[str, Any], columns: int, rows: int, exact: bool) -> list[str]:
+    """Return the lines on what *always* stores; a question stored by an earlier version has only the patterns."""
     remember = request.get("remember") or ()
-    patterns = (remember,) if isinstance(remember, str) else remember
-    return f"stores: {', '.join(map(str, patterns))}" if patterns else ""
+    patterns = ", ".join((remember,) if isinstance(remember, str) else map(str, remember))
+    said = str((request.get("exact") if exact else None) or request.get("always", patterns) or "").removeprefix("stores: ")
+    return _field("  always: ", visible(said), columns, rows, words=True) if said else []
 
 
 def _field(mark: str, text: str, columns: int, rows: int, *, words: bool = False) -> list[str]:

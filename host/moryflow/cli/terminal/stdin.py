@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import os
+import re
 import select
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import click
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.texts import columns_of, visible
 
 from moryflow.cli.options import Flags
 
-from . import at_terminal, folded
+from . import at_terminal, folded, is_dumb
+from .streams import stderr
 
 # ---------------------------------------------------------------- A person at the terminal
 
@@ -26,10 +32,12 @@ PASTED = 0.05
 
 
 def discard_typed() -> None:
-    """Drop keys that were typed but not read yet: they were typed before the coming question was on the screen.
+    """Drop keys that were typed but did not answer yet: they were typed before the coming question was on the screen.
 
     Piped input stays: its author knows what will be asked.
     """
+    for typed in _half_typed:
+        typed.text = ""
     if not sys.stdin.isatty():
         return
     if "prompt_toolkit.input.typeahead" in sys.modules:  # a conversation: keys typed after the last line
@@ -40,6 +48,111 @@ def discard_typed() -> None:
     import termios
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+LETTERS = re.compile(r"\[(\w)\]")
+"""The letters that answer, among the answers on offer."""
+ALONE = 0.25
+"""Seconds in which no other key follows a letter that is an answer, and not the beginning of a reason."""
+
+
+@contextmanager
+def keys_at_once() -> Iterator[None]:
+    """Let the terminal give each key as it is pressed, without showing it; not a dumb one, and no pipe."""
+    if not sys.stdin.isatty() or is_dumb():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin.fileno())
+    take_keys()
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+
+
+def take_keys() -> None:
+    """Make the terminal give each key as it is pressed. Ctrl-C and Ctrl-Z stay signals."""
+    if sys.stdin.isatty() and not is_dumb():
+        import termios
+        import tty
+
+        tty.setcbreak(sys.stdin.fileno(), termios.TCSADRAIN)
+
+
+async def read_key(letters: str) -> str:
+    """Return one of `letters` as soon as it is pressed alone, or else a line; without `letters`, in a pipe, always a line."""
+    if not letters or not sys.stdin.isatty() or is_dumb():
+        return await read_line()
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[str] = loop.create_future()
+    decode, typed = codecs.getincrementaldecoder("utf-8")("replace").decode, Typed()
+    timer: asyncio.TimerHandle | None = None
+
+    def ended() -> None:
+        text = typed.text
+        if text and not found.done():  # none is left if another question came, or the process was stopped meanwhile
+            discard_typed()  # the last line of a paste may have no end
+            found.set_result(text)
+
+    def ready() -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        try:
+            piece = os.read(sys.stdin.fileno(), 4096)
+        except OSError:  # the terminal is gone
+            piece = b""
+        if not piece or typed.add(decode(piece)):
+            loop.remove_reader(sys.stdin.fileno())
+            if not found.done():
+                found.set_result("")
+        elif typed.text.endswith("\n"):
+            timer = loop.call_later(PASTED, ended)
+        elif len(typed.text) == 1 and typed.text.lower() in letters:
+            timer = loop.call_later(ALONE, ended)
+
+    loop.add_reader(sys.stdin.fileno(), ready)
+    _half_typed.append(typed)
+    try:
+        text = await found
+    finally:
+        _half_typed.remove(typed)
+        loop.remove_reader(sys.stdin.fileno())
+        if timer is not None:
+            timer.cancel()
+    if not text.endswith("\n"):
+        stderr().write("\n")
+    return text.lower() if len(text) == 1 else text
+
+
+class Typed:
+    """What was typed at a terminal that does not show it: shows it, and takes away what Backspace and Ctrl-U remove."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def add(self, keys: str) -> bool:
+        """Take in `keys`; return whether they end the input, as Ctrl-D does, also behind half an answer."""
+        if keys.startswith("\x1b"):  # an arrow key, for example
+            return False
+        for key in keys.replace("\r", "\n"):
+            if key in "\x7f\b\x15":
+                gone = self.text if key == "\x15" else self.text[-1:]
+                self.text = self.text[: len(self.text) - len(gone)]
+                stderr().write("\b \b" * columns_of(visible(gone)))
+            elif key == "\x04":
+                return True
+            else:
+                self.text += key
+                stderr().write(visible(key, keep="\n"))
+        stderr().flush()
+        return False
+
+
+_half_typed: list[Typed] = []
+"""What is being typed at the terminal, which a question that comes or is shown again drops."""
 
 
 async def read_line() -> str:

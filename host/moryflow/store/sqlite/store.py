@@ -174,6 +174,11 @@ class SqliteStore:
     async def approval(self, approval_id: str) -> ApprovalRow:
         return await self._database.read(lambda db: reading.approval_of(db, approval_id))
 
+    async def offered(self, vault: str) -> bool:
+        statement = """SELECT 1 FROM sessions JOIN approvals ON approvals.session = sessions.id
+            WHERE sessions.vault = ? AND CASE WHEN json_valid(request) THEN json_extract(request, '$.preset') END IS NOT NULL"""
+        return bool(await self._database.read(lambda db: execute(db, f"{statement} LIMIT 1", (vault,)).fetchall()))
+
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         if reply not in REPLIES:
             raise invalid(f"{reply!r} is not an answer", next_step=f"use one of {', '.join(sorted(REPLIES))}")
