@@ -119,6 +119,8 @@ def test_a_request_with_two_lengths_is_refused_and_the_rest_is_not_read(shared: 
     assert said.count(b"http/1.1 ") == 1 and said.startswith(b"http/1.1 400") and b'"two_lengths"' in said
     said = raw(shared, b"POST /sessions HTTP/1.1\r\nHEAD\r\nContent-Length: 6\r\nContent-Length: 0\r\n\r\n", hidden)
     assert said.count(b"http/1.1 ") == 1 and said.startswith(b"http/1.1 400")
+    twice = b"POST /sessions HTTP/1.1\r\nHEAD\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}"
+    assert raw(shared, twice, token=False).startswith(b"http/1.1 401")  # one and the same (RFC 9110, 8.6)
 
 
 @pytest.mark.parametrize(
