@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from .lexer import Command, Word
+from .lexer import SimpleCommand, Word
 from .tables import (
     ABBREVIATIONS_NOT,
     ADDS_WORDS,
-    GIT_DELETES,
     GIT_LETTERS,
     GIT_OPTIONS,
     GIT_PAIRS,
@@ -28,7 +27,7 @@ ANYTHING = 1_000_000
 """The place of a guard that no rule covers."""
 
 
-class Guard(NamedTuple):
+class UncoveredWords(NamedTuple):
     """Words that a wildcard does not cover.
 
     :param place: the index of the last word that a rule has to spell out; :data:`ANYTHING` or more if no rule covers it.
@@ -40,20 +39,20 @@ class Guard(NamedTuple):
     of_program: bool = False
 
 
-def guards_of(command: Command) -> list[Guard]:
+def guards_of(command: SimpleCommand) -> list[UncoveredWords]:
     """Return what a wildcard does not cover in a command, with places counted from its first assignment."""
     assigned = changing(command.assigned)
-    found: list[Guard] = []
+    found: list[UncoveredWords] = []
     if assigned:
         name = assigned[0].text.partition("=")[0]
-        found.append(Guard(len(assigned) - 1, f"it sets {name}, which changes how commands run"))
+        found.append(UncoveredWords(len(assigned) - 1, f"it sets {name}, which changes how commands run"))
     unknown = next((word for word in (*assigned, *command.words) if word.why), None)
     if unknown is not None:
         text = unknown.text if len(unknown.text) <= 40 else f"{unknown.text[:39]}…"
-        found.append(Guard(ANYTHING, f"{text} is {unknown.why}"))
+        found.append(UncoveredWords(ANYTHING, f"{text} is {unknown.why}"))
     own = _guard_of(command) if command.words else None
     if own is not None:
-        found.append(Guard(own.place + len(assigned), own.why, of_program=True))
+        found.append(UncoveredWords(own.place + len(assigned), own.why, of_program=True))
     return found
 
 
@@ -61,29 +60,29 @@ _WITHOUT_VALUE = frozenset(["-i", "--in-place", "-delete", "-R", "-L", "-follow"
 """Guarded options behind which no value stands; of the others, a rule has to spell out the value too."""
 
 
-def _guard_of(command: Command) -> Guard | None:
+def _guard_of(command: SimpleCommand) -> UncoveredWords | None:
     """Return what a wildcard does not cover in a command, or ``None`` if it may cover all of it."""
     words = command.words
     name, texts = name_of(words[0]), [word.text for word in words]
     known, last = program(name), len(words) - 1
     if not re.fullmatch(r"[\w@%+=:,./~\[-]+", words[0].text, re.ASCII):
-        return Guard(last, f"{words[0].text!r} is an unusual name for a program")
+        return UncoveredWords(last, f"{words[0].text!r} is an unusual name for a program")
     if "state" in known.kinds:
-        return Guard(0, f"{name} changes the state of the shell")
+        return UncoveredWords(0, f"{name} changes the state of the shell")
     if known.kinds & {"code", "shell"} and not any(inner_words(command)):
         return _guard_of_code(name, command)
     why = _special(name, texts[1:])
     if why:
-        return Guard(last, why)
+        return UncoveredWords(last, why)
     script = runner_place(name, texts[1:])
     if script and not any(inner_words(command)):
-        return Guard(script, f"{name} runs {texts[script][:60]}, which no rule has seen")
+        return UncoveredWords(script, f"{name} runs {texts[script][:60]}, which no rule has seen")
     verb = _unknown_verb(name, texts[1:])
     if verb:
-        return Guard(verb, f"{name} {texts[verb][:40]} runs or configures what no rule sees")
+        return UncoveredWords(verb, f"{name} {texts[verb][:40]} runs or configures what no rule sees")
     if name == "git":
         place, why = _git(texts)
-        return Guard(place, why) if why else None
+        return UncoveredWords(place, why) if why else None
     end = runner_place(name, texts[1:]) or len(texts)
     for place, text in enumerate(texts[1:end], 1):
         if text == "--":
@@ -91,7 +90,7 @@ def _guard_of(command: Command) -> Guard | None:
         option = guarded_option(text, known.guarded)
         if option:
             with_value = text == option and place < last and option not in _WITHOUT_VALUE
-            return Guard(place + with_value, f"{name} {text[:40]} runs, writes or reads more than it shows")
+            return UncoveredWords(place + with_value, f"{name} {text[:40]} runs, writes or reads more than it shows")
     return None
 
 
@@ -112,8 +111,8 @@ def guarded_option(text: str, guarded: Iterable[str]) -> str:
     return ""
 
 
-def _guard_of_code(name: str, command: Command) -> Guard | None:
-    """Guard the code that an interpreter runs: a script that is named has to be spelled out, all other code exactly."""
+def _guard_of_code(name: str, command: SimpleCommand) -> UncoveredWords | None:
+    """Return what is not covered of an interpreter: a script has to be spelled out, all other code exactly."""
     words, last = command.words, len(command.words) - 1
     texts = [word.text for word in words]
     asks = INFORMS if "shell" in program(name).kinds else INFORMS | {"-v", "-h"}
@@ -128,13 +127,13 @@ def _guard_of_code(name: str, command: Command) -> Guard | None:
         if shell_text(words) is not None or (fed_text(command) is not None and last == 0):
             return None
         if last == 0:
-            return Guard(ANYTHING, f"{name} runs what it reads, which is not in the command")
+            return UncoveredWords(ANYTHING, f"{name} runs what it reads, which is not in the command")
     if last == 0 and (command.piped or any(one.operator.startswith("<") for one in command.redirects)):
-        return Guard(ANYTHING, f"{name} runs what it reads, which is not in the command")
+        return UncoveredWords(ANYTHING, f"{name} runs what it reads, which is not in the command")
     script = script_of(words)
     if script and not command.piped:
-        return Guard(script, f"{name} runs {texts[script][:60]}, which no rule has seen")
-    return Guard(last, f"{name} runs code that no rule sees")
+        return UncoveredWords(script, f"{name} runs {texts[script][:60]}, which no rule has seen")
+    return UncoveredWords(last, f"{name} runs code that no rule sees")
 
 
 def _special(name: str, args: Sequence[str]) -> str:
@@ -329,25 +328,3 @@ def _git(texts: Sequence[str]) -> tuple[int, str]:
     if verb in GIT_SENDS and ":" in operand:
         return last, f"{operand[:60]} is no remote of this repository"
     return last, ""
-
-
-def risk_of(words: Sequence[Word]) -> str:
-    """Return what is unusual about a command, in a few words; empty if nothing is."""
-    name = name_of(words[0]) if words else ""
-    kinds = program(name).kinds
-    if name == "git":
-        place = git_place(words)
-        verb = words[place].text if place < len(words) else ""
-        return "it uses the network" if verb in GIT_SENDS else "it may discard changes" if verb in GIT_DELETES else ""
-    return next(
-        (
-            words
-            for kind, words in (
-                ("deletes", "it deletes or ends something"),
-                ("sends", "it uses the network"),
-                ("installs", "it installs or runs code from elsewhere"),
-            )
-            if kind in kinds
-        ),
-        "",
-    )

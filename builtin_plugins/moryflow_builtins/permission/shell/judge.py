@@ -17,9 +17,9 @@ from moryflow_sdk.support.patterns import compile_rule
 from moryflow_builtins.permission.files import hard_limit, judge_file
 from moryflow_builtins.permission.policy import CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
 
-from .guards import ANYTHING, Guard, guards_of, risk_of
-from .lexer import Command, NotRead, Redirect, Word, read
-from .line import MAX_DEPTH, MAX_SUFFIXES, Line, rest_of
+from .guards import ANYTHING, UncoveredWords, guards_of
+from .lexer import NotRead, Redirect, SimpleCommand, Word, read
+from .line import MAX_DEPTH, MAX_SUFFIXES, CommandLine, rest_of
 from .own_folder import (
     change_refused,
     folder_refused,
@@ -75,7 +75,7 @@ class Judge:
         self._trusted = False  # inside a command that a rule allows word for word
         self._written: set[str] = set()
         self._targets: dict[tuple[str, str, str | None], Target] = {}
-        self._seen: set[tuple[Command, frozenset[str | None], bool]] = set()
+        self._seen: set[tuple[SimpleCommand, frozenset[str | None], bool]] = set()
         self._denies = any(one.rule.decision == "deny" for rules in policy.layers for one in rules.of("bash"))
         self._work = 0
 
@@ -171,7 +171,7 @@ class Judge:
 
     # ---------------------------------------------------------------- one command
 
-    def _command(self, command: Command, depth: int, granted: CompiledRule | None = None) -> None:
+    def _command(self, command: SimpleCommand, depth: int, granted: CompiledRule | None = None) -> None:
         """Judge a command: its redirections, then by the rules, then its words, then what it runs."""
         self._spend(1)
         for redirect in command.redirects:
@@ -210,11 +210,11 @@ class Judge:
             self._bases.add(None)
 
     def _by_rules(
-        self, command: Command, words: Sequence[Word], guards: Sequence[Guard], granted: CompiledRule | None
+        self, command: SimpleCommand, words: Sequence[Word], guards: Sequence[UncoveredWords], granted: CompiledRule | None
     ) -> list[Judgement]:
         """Judge a command by the rules, in each folder that it may run in."""
         kinds = program(name_of(command.words[0])).kinds if command.words else {"text"}
-        line = Line(words, len(words) - len(command.words), guards, known=bool(kinds) and "sends" not in kinds)
+        line = CommandLine(words, len(words) - len(command.words), guards, known=bool(kinds) and "sends" not in kinds)
         confined = self._policy.confined
         answers: list[Judgement] = []
         for folder, base in {self._folder(base): base for base in sorted(self._bases, key=str)}.items():
@@ -234,7 +234,9 @@ class Judge:
             self._add(answer)
         return answers
 
-    def _question(self, answer: Judgement, line: Line, command: Command, folder: str, base: str | None) -> Judgement:
+    def _question(
+        self, answer: Judgement, line: CommandLine, command: SimpleCommand, folder: str, base: str | None
+    ) -> Judgement:
         """Return the question about a command: its reason, and what *always* would store."""
         contents = contents_of(command.words, base, str(self._policy.vault)) if command.words else {}
         runs_text = bool(command.words and program(name_of(command.words[0])).kinds & {"code", "shell"})
@@ -246,9 +248,7 @@ class Judge:
             )
         reason = answer.reason
         if answer.rule is None or answer.rule.source == "default":
-            reason = (
-                line.guards[0].why if line.guards else risk_of(command.words) or f"no rule covers {shortened(line.plain)!r}"
-            )
+            reason = line.guards[0].why if line.guards else f"no rule covers {shortened(line.plain)!r}"
         ended = self._policy.configured.last_for(line.programs, lambda one: line.ended(one, folder, str(self._policy.vault)))
         if ended is not None:
             place = f" ({place_of(ended.rule)})"
@@ -257,7 +257,7 @@ class Judge:
         lapsed = ended is not None and bool(ended.note)
         return answer._replace(reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
-    def _denied_inside(self, command: Command, *, guarded: bool) -> None:
+    def _denied_inside(self, command: SimpleCommand, *, guarded: bool) -> None:
         """Look for a denied command behind a program: every suffix of its words, and the texts among them."""
         words = command.words
         texts, name = [word.text for word in words], name_of(words[0])
@@ -277,7 +277,7 @@ class Judge:
                     for inner in rough_commands(piece):
                         self._deny(inner)
 
-    def _inside(self, command: Command, depth: int, allowed: Sequence[Rule], *, exact: bool) -> None:
+    def _inside(self, command: SimpleCommand, depth: int, allowed: Sequence[Rule], *, exact: bool) -> None:
         """Judge the commands that a command runs."""
         before = self._trusted
         self._trusted = before or (exact and fed_text(command) is None)  # a rule does not show what is fed
@@ -286,7 +286,7 @@ class Judge:
         else:
             for place, assigned, inner in inner_words(command):
                 grant = rest_of(allowed[0], command.words, place) if len(set(allowed)) == 1 else None
-                self._command(Command(inner, assigned, piped=command.piped), depth + 1, grant)
+                self._command(SimpleCommand(inner, assigned, piped=command.piped), depth + 1, grant)
             for text in inner_texts(command):
                 bases, after = set(self._bases), set(self._all)
                 self._script(text, depth + 1)
@@ -452,7 +452,7 @@ class Judge:
             path = self._resolve(text if tilde or not text.startswith("~") else f"./{text}", "read", base).path
             yield from (path,) if path else ()
 
-    def _move(self, command: Command) -> None:
+    def _move(self, command: SimpleCommand) -> None:
         """Follow ``cd``: the next command runs in the new folder, any later one may run in either."""
         if command.piped or command.after in ("|", "|&", "&"):
             return  # it moves a shell of its own

@@ -46,7 +46,7 @@ class Redirect(NamedTuple):
     body: str = ""
 
 
-class Command(NamedTuple):
+class SimpleCommand(NamedTuple):
     """A simple command.
 
     :param assigned: the assignments in front of it.
@@ -67,7 +67,7 @@ class Command(NamedTuple):
     scope: tuple[int, ...] = ()
 
 
-def read(text: str) -> list[Command]:
+def read(text: str) -> list[SimpleCommand]:
     """Return the commands of `text`, those in ``$(…)`` before the command that they are in.
 
     :raises NotRead: the text holds anything else, or bash would refuse it.
@@ -122,53 +122,35 @@ class _Reader:
         self.text = text
         self.at = at
         self.scope = scope
-        self.found: list[Command] = []
+        self.found: list[SimpleCommand] = []
         self._pending: list[tuple[list[Redirect], int, str]] = []  # here-documents whose bodies begin on the next line
         self._raw = ""
+        self._outer = scope
+        self._words: list[Word] = []
+        self._assigned: list[Word] = []
+        self._redirects: list[Redirect] = []
+        self._open: list[str] = []  # keywords and parentheses that are not closed yet
+        self._before = ""  # the operator before the command
+        self._needs_command = self._closed = False
 
     def _peek(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
 
     def commands(self, stop: str) -> None:
         """Read commands until `stop`, a closing parenthesis, or the end of the text."""
-        outer = self.scope
-        if len(outer) > MAX_DEPTH:
+        if len(self._outer) > MAX_DEPTH:
             raise NotRead("it is nested too deeply")
-        words: list[Word] = []
-        assigned: list[Word] = []
-        redirects: list[Redirect] = []
-        open_words: list[str] = []  # keywords and parentheses that are not closed yet
-        before = after = ""  # the operators around the command
-        needs_command = closed = False
-
-        def end(operator: str) -> None:
-            nonlocal words, assigned, redirects, before, needs_command, closed
-            if words or assigned or redirects:
-                loop = any(keyword in ("do", "while", "until", "for") for keyword in open_words)
-                surely = not (open_words or outer) and before in ("", ";", "\n") and operator not in ("|", "|&", "&")
-                piped = before in ("|", "|&")
-                parts = (tuple(words), tuple(assigned), tuple(redirects))
-                self.found.append(Command(*parts, piped, operator, surely, loop, self.scope))
-            elif operator not in ("", "\n") and not closed:
-                raise NotRead("an operator stands without a command")
-            elif operator == "" and needs_command:
-                raise NotRead("a command is missing at the end")
-            blank = operator == "\n" and not (words or assigned or redirects or closed)
-            before = before if blank and before else operator
-            needs_command = (needs_command and blank) or operator not in ("", "\n", ";", "&")
-            words, assigned, redirects, closed = [], [], [], False
-
         while True:
             while self._peek() in (" ", "\t") or self._peek(2) == "\\\n":
                 self.at += 1 if self._peek() != "\\" else 2
             char = self._peek()
             if not char:
-                if stop or open_words or self._pending:
+                if stop or self._open or self._pending:
                     raise NotRead("something is not closed")
-                return end("")
+                return self._end("")
             if char == "\n":
                 self.at += 1
-                end("\n")
+                self._end("\n")
                 self._bodies()
             elif char == "#":
                 cut = self.text.find("\n", self.at)
@@ -177,63 +159,86 @@ class _Reader:
                 raise NotRead("a process substitution")
             elif found := _REDIRECTION.match(self.text, self.at):
                 self.at = found.end()
-                self._redirect(redirects)
+                self._redirect(self._redirects)
             elif char == ")":
                 self.at += 1
-                if open_words and open_words[-1] == "(":
-                    end("")
-                    open_words.pop()
+                if self._open and self._open[-1] == "(":
+                    self._end("")
+                    self._open.pop()
                     self.scope = self.scope[:-1]
-                    closed = True
-                elif stop == ")" and not open_words and not self._pending:
-                    return end("")
+                    self._closed = True
+                elif stop == ")" and not self._open and not self._pending:
+                    return self._end("")
                 else:
                     raise NotRead("a parenthesis closes nothing")
             elif char == "(":
-                if words or assigned or redirects or closed or self._peek(2) == "((":
+                if self._words or self._assigned or self._redirects or self._closed or self._peek(2) == "((":
                     raise NotRead("a parenthesis stands inside a command")
-                open_words.append("(")
+                self._open.append("(")
                 self.scope = (*self.scope, self.at)
-                before, needs_command = "", True
+                self._before, self._needs_command = "", True
                 self.at += 1
             elif char in ";&|":
                 after = _JOINT.match(self.text, self.at)[0]  # pyright: ignore[reportOptionalSubscript]
                 if after in (";;", ";&"):
                     raise NotRead("a part of case")
                 self.at += len(after)
-                end(after)
+                self._end(after)
             else:
                 for word in self._word():
-                    if not words and not assigned and word.bare and not word.why:
-                        if word.text in _NOT_READ:
-                            raise NotRead(f"{word.text} is not read")
-                        if word.text in _KEYWORDS:
-                            self._keyword(word.text, open_words)
-                            closed = word.text in _ENDS
-                            needs_command = not closed
-                            before = before if word.text in ("!", "time") else ""
-                            continue
-                        if word.text == "for":
-                            open_words.append("for")
-                    if closed:
-                        raise NotRead(f"{word.text[:40]!r} stands behind a closed group")
-                    needs_command = False
-                    if len(words) >= MAX_WORDS:
-                        raise NotRead("it has too many words")
-                    if not words and _ELEMENT.match(self._raw):
-                        raise NotRead("an assignment to an element")
-                    is_assignment = not words and _ASSIGNMENT.match(word.text) and _ASSIGNMENT.match(self._raw)
-                    (assigned if is_assignment else words).append(word)
+                    self._take(word)
 
-    def _keyword(self, text: str, open_words: list[str]) -> None:
+    def _take(self, word: Word) -> None:
+        """Take a word: a keyword, an assignment, or a word of the command."""
+        if not self._words and not self._assigned and word.bare and not word.why:
+            if word.text in _NOT_READ:
+                raise NotRead(f"{word.text} is not read")
+            if word.text in _KEYWORDS:
+                self._keyword(word.text)
+                return
+            if word.text == "for":
+                self._open.append("for")
+        if self._closed:
+            raise NotRead(f"{word.text[:40]!r} stands behind a closed group")
+        if len(self._words) >= MAX_WORDS:
+            raise NotRead("it has too many words")
+        if not self._words and _ELEMENT.match(self._raw):
+            raise NotRead("an assignment to an element")
+        self._needs_command = False
+        is_assignment = not self._words and _ASSIGNMENT.match(word.text) and _ASSIGNMENT.match(self._raw)
+        (self._assigned if is_assignment else self._words).append(word)
+
+    def _end(self, operator: str) -> None:
+        """End the command at an operator, or at the end of the text."""
+        empty = not (self._words or self._assigned or self._redirects)
+        if not empty:
+            loop = any(keyword in ("do", "while", "until", "for") for keyword in self._open)
+            begins = self._before in ("", ";", "\n") and operator not in ("|", "|&", "&")
+            surely = begins and not self._open and not self._outer
+            parts = (tuple(self._words), tuple(self._assigned), tuple(self._redirects))
+            piped = self._before in ("|", "|&")
+            self.found.append(SimpleCommand(*parts, piped, operator, surely, loop, self.scope))
+        elif operator not in ("", "\n") and not self._closed:
+            raise NotRead("an operator stands without a command")
+        elif operator == "" and self._needs_command:
+            raise NotRead("a command is missing at the end")
+        blank = operator == "\n" and empty and not self._closed
+        self._before = self._before if blank and self._before else operator
+        self._needs_command = (self._needs_command and blank) or operator not in ("", "\n", ";", "&")
+        self._words, self._assigned, self._redirects, self._closed = [], [], [], False
+
+    def _keyword(self, text: str) -> None:
         if text in _CLOSES:
-            if not open_words or open_words[-1] not in _CLOSES[text]:
+            if not self._open or self._open[-1] not in _CLOSES[text]:
                 raise NotRead(f"{text} stands alone")
-            open_words.pop()
+            self._open.pop()
         elif text == "time" and (option := re.compile(r"[ \t]+-p(?=\s)").match(self.text, self.at)):
             self.at = option.end()
         if text not in _ENDS and text not in ("!", "time"):
-            open_words.append(text)
+            self._open.append(text)
+        self._closed = text in _ENDS
+        self._needs_command = not self._closed
+        self._before = self._before if text in ("!", "time") else ""
 
     def _word(self) -> list[Word]:
         """Read one word; braces may make several of it."""

@@ -12,8 +12,8 @@ from moryflow_sdk.support.patterns import Pattern, compile_rule
 
 from moryflow_builtins.permission.policy import CompiledRule, RuleHit
 
-from .guards import ANYTHING, Guard
-from .lexer import Command, NotRead, Word, read
+from .guards import ANYTHING, UncoveredWords
+from .lexer import NotRead, SimpleCommand, Word, read
 from .remember import changed_file
 from .tables import UNKNOWN, program
 from .texts import rough_commands
@@ -29,10 +29,10 @@ _INSIDE = "\ue000"
 """Stands for white space inside a word, so that a blank in a rule only matches between two words."""
 
 
-class Line:
+class CommandLine:
     """A command as rules see it."""
 
-    def __init__(self, words: Sequence[Word], assigned: int, guards: Sequence[Guard], *, known: bool) -> None:
+    def __init__(self, words: Sequence[Word], assigned: int, guards: Sequence[UncoveredWords], *, known: bool) -> None:
         self.words = words
         self.guards = guards
         self._known = known
@@ -162,16 +162,16 @@ def _collect(text: str, depth: int, found: dict[str, None]) -> None:
         _collect_command(command, depth, found)
 
 
-def _collect_command(command: Command, depth: int, found: dict[str, None]) -> None:
+def _collect_command(command: SimpleCommand, depth: int, found: dict[str, None]) -> None:
     if not command.words:
         return
     assigned = changing(command.assigned)
-    line = Line((*assigned, *command.words), len(assigned), (), known=True)
+    line = CommandLine((*assigned, *command.words), len(assigned), (), known=True)
     found.update(dict.fromkeys(line.views))
     if program(name_of(command.words[0])) is UNKNOWN or "code" in program(name_of(command.words[0])).kinds:
         texts = [word.text for word in command.words[1:]]
         found.update(dict.fromkeys(" ".join(texts[start:]) for start in range(min(len(texts), MAX_SUFFIXES))))
     for _, _, inner in inner_words(command) if depth < MAX_DEPTH else ():
-        _collect_command(Command(inner), depth + 1, found)
+        _collect_command(SimpleCommand(inner), depth + 1, found)
     for inner in inner_texts(command):
         _collect(inner, depth + 1, found)

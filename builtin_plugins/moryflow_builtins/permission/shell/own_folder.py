@@ -14,7 +14,7 @@ from moryflow_sdk import Target
 from moryflow_builtins.permission.files import hard_limit, judge_pattern
 from moryflow_builtins.permission.policy import Judgement, Policy, shortened
 
-from .lexer import Command, Word
+from .lexer import SimpleCommand, Word
 from .tables import WRAPPERS, program
 from .words import inner_words, is_own, name_of, own_change_in_text, own_command
 
@@ -37,7 +37,9 @@ def folder_refused(policy: Policy, text: str) -> Judgement:
 def judge_own_program(words: Sequence[Word]) -> Iterator[Judgement]:
     """Judge a command of ``moryflow``, also one behind another program."""
     kinds, plain = program(name_of(words[0])).kinds, " ".join(word.text for word in words)
-    only_text = bool(kinds & {"read", "text"}) and not kinds & {"state", "code"} and not any(inner_words(Command(tuple(words))))
+    only_text = (
+        bool(kinds & {"read", "text"}) and not kinds & {"state", "code"} and not any(inner_words(SimpleCommand(tuple(words))))
+    )
     for start, word in enumerate(words):
         named = is_own(word.text) or (start == 2 and word.text.startswith("moryflow.")) or word.text == "-mmoryflow"
         if (not named and not (start == 0 and word.why)) or (start and only_text):
@@ -56,7 +58,7 @@ def judge_own_program(words: Sequence[Word]) -> Iterator[Judgement]:
 
 
 def judge_own_folder(
-    policy: Policy, resolve: Resolve, bases: Iterable[str | None], command: Command, *, guarded: bool
+    policy: Policy, resolve: Resolve, bases: Iterable[str | None], command: SimpleCommand, *, guarded: bool
 ) -> Iterator[Judgement]:
     """Refuse a command that may change Moryflow's own folder: it names it or works in it, and is none that only reads."""
     words, name = command.words, name_of(command.words[0]) if command.words else ""

@@ -11,7 +11,7 @@ is a text and no file.
 ``first``      its first operand is a pattern or a program, unless ``-e`` or ``-f`` gives one
 ``safe``       what it does with plain words is what its name says, so *always* may offer it with ``*``
 ``verb``       the same, but with its verb: ``npm test *``; :data:`SAFE_VERBS` says which
-``deletes``    it removes what is there; ``sends`` uses the network; ``installs`` brings code: *always* offers it exactly
+``sends``      uses the network
 ``copy``       only its last operand is changed, the others are read
 ``code``       runs code that is in its words, in a file or in its input
 ``shell``      the same, and the code is a shell's
@@ -63,14 +63,14 @@ test [ [[ | read safe | | -v
 date | text safe | -s --set -f --file -r --reference
 cal seq expr true false : sleep which type whereis tty locale getconf factor ps top pgrep | text safe
 echo printf | text safe
-kill pkill killall | text deletes
+kill pkill killall | text
 cd | text safe
 tee mkdir touch | write safe
 cp install rsync ln | write copy | --write-batch --only-write-batch --read-batch -e --rsh --rsync-path --files-from -M
   --remote-option --config --daemon --address --strip-program --filter --delete --del --remove-source-files -T --log-file -t
   --target-directory
 mv dd split csplit mkfifo mknod shred truncate | write | --filter
-rm rmdir unlink | write deletes
+rm rmdir unlink | write
 chmod chown chgrp setfacl chattr | write | --restore -R --recursive --reference
 uniq sdiff | write
 zip gzip gunzip bzip2 bunzip2 xz unxz zstd unzip | write | --files --files0 --filelist -T -TT --unzip-command -m --move -b
@@ -89,7 +89,7 @@ cmake | verb | -P -E -C --toolchain --install
 npm pnpm yarn bun | verb | --script-shell --userconfig --globalconfig -e --eval --registry --node-options --git --pnpmfile
   --shell-emulator --use-node-version --preload --https-proxy --proxy --init-module --init.module --onload-script
   --pack-destination
-pip pip3 uv poetry pdm | verb installs | --config-file --index-url --extra-index-url -i --find-links -f --target -t --python
+pip pip3 uv poetry pdm | verb | --config-file --index-url --extra-index-url -i --find-links -f --target -t --python
   --proxy --trusted-host --log --config-settings --global-option -d -w -o --output-file --publish-url
 cargo | verb | --config -Z --registry --target-dir
 go | verb | -exec -toolexec --exec --toolexec -overlay -modfile -C -o -w -ldflags
@@ -184,7 +184,6 @@ GIT_PAIRS = (
 """Two words of git that write configuration, a file elsewhere, or open an editor."""
 
 GIT_SENDS = _words("push fetch pull clone ls-remote remote archive submodule")
-GIT_DELETES = _words("clean rm reset checkout restore gc prune")
 GIT_TEXTS = _words("-m --message --author --grep -S -G")
 GIT_CHANGES = _words("rm mv clean checkout restore")
 """Verbs of git whose words are files that they change."""
@@ -251,7 +250,7 @@ OWN_TURNS = _words("run chat dev tool run hook fire replay")
 """Commands of ``moryflow`` that run turns; they must not set a freer mode or other rules."""
 
 
-class Program(NamedTuple):
+class KnownProgram(NamedTuple):
     """One line of the table."""
 
     kinds: frozenset[str] = frozenset()
@@ -259,22 +258,22 @@ class Program(NamedTuple):
     texts: frozenset[str] = frozenset()
 
 
-UNKNOWN = Program()
+UNKNOWN = KnownProgram()
 _VERSIONED = re.compile(r"(?:python|pypy|perl|ruby|node|php|lua|tclsh|emacs|vim|pip|gcc|g\+\+|clang)[\d.]*(?:-\d+)?")
 
 
 @cache
-def _table() -> dict[str, Program]:
-    found: dict[str, Program] = {}
+def _table() -> dict[str, KnownProgram]:
+    found: dict[str, KnownProgram] = {}
     for line in filter(None, re.sub(r"\n  ", " ", _PROGRAMS).split("\n")):
         names, *rest = line.split("|")
         kinds, guarded, texts = (part.split() for part in (*rest, "", "")[:3])
-        one = Program(frozenset(kinds), tuple(guarded), frozenset(texts))
+        one = KnownProgram(frozenset(kinds), tuple(guarded), frozenset(texts))
         found.update(dict.fromkeys(names.split(), one))
     return found
 
 
-def program(name: str) -> Program:
+def program(name: str) -> KnownProgram:
     """Return what is known of the program `name`; :data:`UNKNOWN` if it has no line."""
     table = _table()
     if name in table:

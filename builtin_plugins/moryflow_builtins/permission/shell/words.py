@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from .lexer import Command, Redirect, Word
+from .lexer import Redirect, SimpleCommand, Word
 from .tables import (
     ADDS_WORDS,
     GIT_TEXTS,
@@ -97,7 +97,7 @@ def shell_text(words: Sequence[Word]) -> str | None:
     return None
 
 
-def fed_text(command: Command) -> str | None:
+def fed_text(command: SimpleCommand) -> str | None:
     """Return the text that a here-document or a here-string feeds into a command, if it is known."""
     fed = [one for one in command.redirects if one.operator in ("<<", "<<-", "<<<", "<")]
     if not fed or command.piped or fed[-1].operator == "<" or fed[-1].word.why:
@@ -105,7 +105,7 @@ def fed_text(command: Command) -> str | None:
     return fed[-1].body
 
 
-def inner_texts(command: Command) -> Iterator[str]:
+def inner_texts(command: SimpleCommand) -> Iterator[str]:
     """Yield the shell texts that a command runs, as far as they are known."""
     words, name = command.words, name_of(command.words[0])
     texts = [word.text for word in words]
@@ -121,7 +121,7 @@ def inner_texts(command: Command) -> Iterator[str]:
         yield " ".join(re.sub(r"^(?:-\w*S|--split-string=?)", "", text) for text in texts[1:])
 
 
-def inner_words(command: Command) -> Iterator[tuple[int, tuple[Word, ...], tuple[Word, ...]]]:
+def inner_words(command: SimpleCommand) -> Iterator[tuple[int, tuple[Word, ...], tuple[Word, ...]]]:
     """Yield the commands in the words of a command: the place where one begins, its assignments, its words."""
     words, name = command.words, name_of(command.words[0])
     texts = [word.text for word in words]
