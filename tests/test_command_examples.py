@@ -40,6 +40,7 @@ config_model = Settings
 """
 FILES = {
     "notes.md": "Hello, Ada! Here is the lock file.\n",
+    "asks.json": '[{"calls": [{"name": "bash", "arguments": {"command": "make"}}]}, "Done."]',
     "long.txt": "".join(f"line {number}\n" for number in range(3000)),
     "prompt.md": "You are brief.\n",
     "rules.json": '[{"domain": "read", "pattern": "*", "decision": "deny"}]',
@@ -73,6 +74,10 @@ MORE = "moryflow run -c One && moryflow run -c Two && moryflow run -c Three"
 BEFORE = {
     "moryflow config prompt param": "moryflow config prompt edit -f prompt.md",
     "moryflow permission remove": 'moryflow permission allow bash "git status *"',
+    "moryflow permission undo": (
+        "moryflow run -m script:asks.json Go --on-ask fail; read -r id session _ < <(moryflow approval list | tail -1) && "
+        "moryflow approval reply $id always && moryflow run -r $session"
+    ),
     "moryflow session redo": "moryflow session undo -y",
     "moryflow session compact": MORE,
     "moryflow session undo-compaction": f"{MORE} && moryflow session compact",

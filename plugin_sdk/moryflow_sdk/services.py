@@ -224,10 +224,7 @@ class Files(Protocol):
         ...
 
     def read(self, target: Target, *, limit: int = 64 * 1024 * 1024) -> bytes:
-        """Return a whole regular file.
-
-        :raises ToolError: ``too_large`` over `limit` bytes, or as above.
-        """
+        """Return a whole regular file; raise ``ToolError`` as above, and ``too_large`` over `limit` bytes."""
         ...
 
     def write(
@@ -359,6 +356,10 @@ class Rules(Protocol):
         """
         ...
 
+    async def answered(self) -> tuple[str, Sequence[Rule]]:
+        """Return the session of the newest answer of which rules are still stored, and these rules; both empty without one."""
+        ...
+
     async def remove(self, rule: Rule) -> None:
         """Remove a rule from the user's file or from the session; raise ``ConfigError`` if that is not possible."""
         ...
@@ -418,7 +419,6 @@ class Complete(Protocol):
         """Return the answer's text.
 
         :param agent: the agent whose prompt, model and parameters are used if none are given; it may be hidden.
-
         :raises ModelError: the call failed.
         """
         ...

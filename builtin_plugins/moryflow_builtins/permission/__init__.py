@@ -59,6 +59,13 @@ def simple_commands(text: str) -> Sequence[str]:
     return read(text)
 
 
+def preset_rules(name: str) -> Sequence[Rule]:
+    """Return the rules of a preset that a question offers. The host calls this."""
+    from .presets import PRESETS
+
+    return PRESETS[name].rules
+
+
 def _group() -> Any:
     from .cli import permission
 

@@ -192,6 +192,10 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
         return verdict
     from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
-    if not confinement(turn.rules.all()).unasked or known_sandbox() is None:
-        return verdict
+    from .presets import offer
+
+    rules = turn.rules.all()
+    confined, sandbox = confinement(rules), known_sandbox()
+    if not confined.unasked or sandbox is None:
+        return verdict.replace(offer=offer(rules, sandbox=sandbox is not None and confined.used))
     return Allow(reason="it runs in the sandbox, and a rule allows that without a question", rule=verdict.rule)

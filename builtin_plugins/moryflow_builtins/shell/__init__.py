@@ -29,21 +29,13 @@ NAMESPACES = (
     "ask who runs this machine or container to allow user namespaces to everybody: sysctl user.max_user_namespaces, "
     "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns"
 )
-WHOLE = 200
-"""Characters of the longest command on one line that needs no preview: the target of its call shows all of it."""
 
 
 def _targets(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     return (shell_target(args["command"], args.get("workdir")),)
 
 
-def _preview(ctx: ToolContext) -> str:
-    """Return a command that is long or has several lines; else an empty text."""
-    command = str(ctx.call.args["command"])
-    return command if "\n" in command or len(command) > WHOLE else ""
-
-
-@tool(domain="bash", targets=_targets, timeout=660, preview=_preview, remarks=("description",))
+@tool(domain="bash", targets=_targets, timeout=660, remarks=("description",))
 async def bash(
     command: Annotated[str, "the command, as typed into bash"],
     ctx: ToolContext,

@@ -231,7 +231,7 @@ class ApprovalDesk:
             case "once":
                 return ruling.replace(decision="allow", by="user")
             case "always" | "exact" | "preset":
-                await self._remember(scope, journal, _rules_of(scope, ruling, row))
+                await self._remember(scope, journal, _rules_of(ruling, row))
                 return ruling.replace(decision="allow", by="user")
             case "stop":
                 return as_refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
@@ -276,15 +276,19 @@ def _refuse_unasked(ruling: Ruling) -> Ruling:
     return as_refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
-def _rules_of(scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> list[tuple[Rule, str]]:
+def _rules_of(ruling: Ruling, row: ApprovalRow) -> list[tuple[Rule, str]]:
     """Return the rules that the answer in `row` stores, each with its scope, ``user`` or ``session``."""
-    if row.reply != "preset":
-        kept = [item for item in ruling.remember if item.scope != "none"]
-        return [(rule, item.scope) for item in kept for rule in item.rules(exact=row.reply == "exact")]
-    name = row.request["preset"]["name"] if row.request.get("preset") else ""
+    if row.reply == "preset":
+        return [(Rule.model_validate(rule), "user") for rule in row.request.get("rules", {}).get("preset", ())]
+    kept = [item for item in ruling.remember if item.scope != "none"]
+    return [(rule, item.scope) for item in kept for rule in item.rules(exact=row.reply == "exact")]
+
+
+def _preset_rules(scope: TurnContext, name: str) -> Sequence[Rule]:
+    """Return the rules of a preset that a question offers."""
     builtins: list[Any] = [plugin.object for plugin in scope.plugin_set.plugins.values() if plugin.tier == "builtin"]
     owner = next((one for one in builtins if hasattr(one, "preset_rules")), None)
-    return [(rule, "user") for rule in owner.preset_rules(name)] if owner is not None and name else []
+    return owner.preset_rules(name) if owner is not None else ()
 
 
 def _always_text(ruling: Ruling, *, exact: bool = False) -> str:
@@ -319,8 +323,9 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, pr
     patterns = [item.wider or item.pattern for item in kept]
     lasting = [item for item in kept if item.scope == "user"]
     rules = {
-        reply: [rule.model_dump(exclude_defaults=True) for item in lasting for rule in item.rules(exact=reply == "exact")]
-        for reply in ("always", "exact")
+        "always": [rule for item in lasting for rule in item.rules()],
+        "exact": [rule for item in lasting for rule in item.rules(exact=True)],
+        "preset": _preset_rules(scope, ruling.offer.name) if ruling.offer is not None else (),
     }
     folder = next((target.folder.text for target in call.targets if target.folder is not None), None)
     request = {
@@ -337,7 +342,7 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, pr
         "always": _always_text(ruling),
         **({"exact": _always_text(ruling, exact=True)} if any(item.wider for item in kept) else {}),
         **({"preset": ruling.offer.model_dump()} if ruling.offer is not None else {}),
-        **({"rules": rules} if lasting else {}),
+        "rules": {reply: [rule.model_dump(exclude_defaults=True) for rule in stored] for reply, stored in rules.items()},
         "agent": scope.agent.id,
         "seen": [_target_object(target) for target in call.targets],
         "bound": bound,

@@ -134,6 +134,16 @@ class RulesService:
         reader = next((one for one in builtins if hasattr(one, "simple_commands")), None)
         return reader.simple_commands(text) if reader else (text,)
 
+    async def answered(self) -> tuple[str, Sequence[Rule]]:
+        mine = [rule.replace(source="user", file=None, line=None, index=None) for rule in self.all() if rule.source == "user"]
+        answers = await self._scope.around.store.approvals(state="replied")
+        for row in sorted(answers, key=lambda row: row.replied_at or "", reverse=True):
+            stored = row.request.get("rules", {}).get(row.reply, ())
+            there = [rule for rule in map(Rule.model_validate, stored) if rule in mine]
+            if there:
+                return row.session, there
+        return "", ()
+
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
         granted = rule.replace(source="session")
         new = granted not in self._scope.live.grants

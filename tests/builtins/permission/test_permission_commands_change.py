@@ -68,7 +68,7 @@ def test_rules_that_are_none_are_a_usage_error(bench, given):
 def test_a_preset_shows_what_it_adds_and_writes_nothing_unasked(bench):
     """The diff comes first; without -y and without a person nothing is written (S0.48, R22)."""
     listed = json.loads(bench.cli("permission", "preset", "--json").stdout)
-    assert [preset["name"] for preset in listed] == ["readonly", "develop", "trusting"]
+    assert [preset["name"] for preset in listed] == ["readonly", "look", "sandbox", "develop", "trusting"]
     done = bench.cli("permission", "preset", "trusting")
     assert done.returncode == 2 and "+  bash  allow  *" in done.stdout and not (bench.home / "config.jsonc").exists()
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow_builtins.permission.cli import PRESETS
 from moryflow_builtins.permission.cli.lint import LaterRules, remarks, without_repeats
+from moryflow_builtins.permission.presets import PRESETS
 from moryflow_sdk import Rule
 
 

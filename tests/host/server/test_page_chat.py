@@ -354,3 +354,24 @@ def test_two_tabs_and_a_terminal(server: Server, tab: Tab, terminal: Callable[..
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert '"reply":"once"' in said.replace(" ", "")
+
+
+def test_a_question_has_the_same_order_and_keys_as_at_a_terminal(server: Server, tab: Tab) -> None:
+    """What will run, what is unusual, the answers; `e` makes always exact, and what is shown is what is stored (R33, D5)."""
+    run = {"calls": [{"name": "bash", "arguments": {"command": "git log -3 &&\n  rm -rf build"}}]}
+    page = tab(server, server.session(run, "Enough."))
+    say(page, "Clean up")
+    question = page.locator(".question")
+    question.wait_for()
+    text = question.inner_text()
+    places = [text.index(part) for part in ("git log -3 &&\n  rm -rf build", "deletes", "Always:", "Once")]
+    assert places == sorted(places) and not re.search(r"shell:|vault:/|ap_|no rule covers", text)
+    expect(question.locator(".always")).to_have_text("Always: git log *, rm -rf build")
+    question.press("e")
+    expect(question.locator(".always")).to_have_text("Always: git log -3, rm -rf build")
+    question.press("a")
+    page.locator(".markdown", has_text="Enough.").wait_for()
+    [answered] = [one for one in server.get("/approvals") if "rm -rf build" in one["request"]["targets"][0]]
+    assert answered["reply"] == "exact"
+    assert '"git log -3"' in (server.home / "config.jsonc").read_text()
+    assert '"git log *"' not in (server.home / "config.jsonc").read_text()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import starmap, takewhile
 from typing import Any, NamedTuple
 
 import click
-from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Deny, Rule, Target, ToolError, Turn, Verdict, thaw
+from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Deny, MoryflowError, Rule, Target, ToolError, Turn, Verdict, thaw
 from moryflow_sdk.calls import command_in, target_request
 from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.support.processes import refuse_inside_tool
-from moryflow_sdk.support.protected_files import SECRETS
 from moryflow_sdk.support.sandbox import find_sandbox
 from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.policy import Decision, Judgement, Policy, Probe, place_of, rule_words
+from moryflow_builtins.permission.presets import PRESETS
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
 from .calls import MODES, judge_examples, outcome, table, unacceptable, visible, what_if
@@ -187,76 +187,46 @@ def _place(rule: Rule) -> str:
     return f"{place}  (not usable: {problem})" if problem else place
 
 
+@permission.command("undo")
+@click.pass_obj
+def undo(context: CommandContext) -> None:
+    """Take back the rules that your newest answer *always*, or *from now on*, stored."""
+    refuse_inside_tool("moryflow permission undo")
+
+    async def find(turn: Turn) -> tuple[str, Sequence[Rule]]:
+        return await turn.rules.answered()
+
+    session, stored = context.run(find)
+    if not stored:
+        raise ConfigError("no rule that an answer stored is there any more", next_step="moryflow permission rules")
+
+    def removing(source: str) -> Callable[[Turn], Awaitable[list[Rule]]]:
+        async def work(turn: Turn) -> list[Rule]:
+            rows = [_row(rule) for rule in stored]
+            found = [rule for rule in turn.rules.all() if rule.source == source and _row(rule) in rows]
+            for rule in reversed(found):  # from the last one on, so the numbers of earlier rules stay valid
+                await turn.rules.remove(rule)
+            return found
+
+        return work
+
+    found: list[Rule] = context.run(removing("user"))
+    lines = [f"removed: {rule.decision} {rule.domain} {visible(_words(rule))} ({_place(rule)})" for rule in found]
+    try:
+        context.change(removing("session"), session=session)
+    except MoryflowError as error:
+        lines.append(f"the session in which you answered keeps them until it ends: {error.message}")
+    context.print({"v": 1, "type": "rule", "removed": [*map(rule_json, found)]}, text="\n".join(lines))
+
+
 # ---------------------------------------------------------------- presets
-
-
-class Preset(NamedTuple):
-    """A named set of rules.
-
-    :ivar about: one sentence for the list.
-    """
-
-    about: str
-    rows: tuple[tuple[str, str, str], ...]
-
-    @property
-    def rules(self) -> list[Rule]:
-        return [Rule.model_validate(dict(zip(("domain", "pattern", "decision"), row, strict=True))) for row in self.rows]
-
-
-def _runs(*patterns: str) -> tuple[tuple[str, str, str], ...]:
-    return tuple(("bash", pattern, "allow") for pattern in patterns)
-
-
-_AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
-"""Overrule the rules of a more trusting preset that was added before."""
-
-_LOOK = _runs(
-    "pwd", "ls", "ls *", "tree", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "diff *",
-    "grep *", "rg *", "find *", "sort *", "date", "which *",
-    "git status", "git status *", "git diff", "git diff *", "git log", "git log *", "git show", "git show *",
-    "git blame *", "git branch --show-current", "git rev-parse *", "git ls-files", "git ls-files *",
-)  # fmt: skip
-
-_BUILD = _runs(
-    "git add *", "git commit -m *", "git stash", "git stash list", "mkdir *", "touch *",
-    "pytest", "pytest *", "python -m pytest", "python -m pytest *", "ruff *", "mypy *", "pyright", "pyright *",
-    "uv run pytest", "uv run pytest *", "npm test", "npm run lint", "npm run build", "npm run test", "pnpm test",
-    "cargo build", "cargo check", "cargo test", "cargo test *", "cargo clippy", "go build ./...", "go vet ./...",
-    "go test ./...", "make", "make test", "make build", "make lint",
-)  # fmt: skip
-
-_SECRETS = tuple(
-    ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask") for names, below in ((SECRETS.files, ""), (SECRETS.folders, "/**"))
-)
-"""Ask again about files of secrets, which a rule for the whole disk would allow."""
-
-PRESETS: Mapping[str, Preset] = {
-    "readonly": Preset(
-        "look at everything in the vault, change nothing",
-        (*_AS_BY_DEFAULT, *_LOOK, ("edit", "*", "deny"), ("mcp", "*", "ask"), ("tool", "*", "ask")),
-    ),
-    "develop": Preset("look, build and test without a question; all else as by default", (*_AS_BY_DEFAULT, *_LOOK, *_BUILD)),
-    "trusting": Preset(
-        "run any program and read everywhere; still asked: secrets, what runs later, sudo, push, and what no rule can see",
-        (
-            ("bash", "*", "allow"),
-            ("bash", "sudo *", "ask"),
-            ("bash", "git push", "ask"),
-            ("bash", "git push *", "ask"),
-            ("read", "fs:**", "allow"),
-            *_SECRETS,
-        ),
-    ),
-}
-"""The presets by name, the strictest first."""
 
 
 @permission.command()
 @click.argument("name", required=False, type=click.Choice(tuple(PRESETS)), metavar="[NAME]")
 @click.pass_obj
 def preset(context: CommandContext, name: str | None) -> None:
-    """Add a set of rules to your configuration: readonly, develop or trusting. Without NAME list them.
+    """Add a set of rules to your configuration, such as sandbox or develop. Without NAME list them.
 
     What would be added is shown first. They are ordinary rules at the end of yours; `moryflow permission remove` takes
     them out again.

@@ -23,6 +23,7 @@ from .streams import stderr
 _VIEW = ("v", "view", "show")
 _CHANGES = {"e": True, "w": False}
 """Keys that change what *always* stores, and whether it is then exactly what is asked about."""
+_SAID = {"reject": "refuse", "preset": "from now on"}
 WHY = "  why not? Enter sends it > "
 HELP = (
     "  once allows this call; always also stores what is shown above; refuse lets the agent go on without it; any other "
@@ -143,7 +144,7 @@ class TerminalAsker:
                     stderr().write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
                     if self.read is not read_answer:  # the input erases the answers on offer and what was typed
-                        said = f"  → {answer.reply}{f': {answer.message}' if answer.message else ''}"
+                        said = f"  → {_SAID.get(answer.reply, answer.reply)}{f': {answer.message}' if answer.message else ''}"
                         stderr().write(f"{folded(plain(said))}\n")
                     await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
