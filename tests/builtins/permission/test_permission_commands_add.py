@@ -50,6 +50,25 @@ def test_what_a_rule_silences_is_said(bench):
     assert wide.returncode == 0 and "any program runs, but not every command goes unasked. Still asked: words" in wide.stderr
 
 
+def test_a_rule_that_trusts_an_unknown_program_says_so(bench):
+    """Its options are in no table, so the rule covers them all (R8)."""
+    said = bench.cli("permission", "allow", "bash", "mytool *").stderr
+    assert "mytool is not known here, so the rule trusts it with all its options" in said
+    assert "not known here" not in bench.cli("permission", "allow", "bash", "git log *").stderr
+
+
+def test_explain_says_of_a_command_what_was_read_what_covers_it_and_what_holds_it(bench):
+    """Three lines; every rule in order is in the JSON (S0.48)."""
+    bench.cli("permission", "allow", "bash", "git log *")
+    lines = bench.cli("permission", "explain", "bash", "git log | head -3 > /tmp/x").stdout.splitlines()
+    read, rules, sandbox = (next(line for line in lines if line.startswith(word)) for word in ("read ", "rules ", "sandbox "))
+    assert "git log" in read and "head -3" in read and "changes /tmp/x" in read
+    assert "git log: allow" in rules and "head -3: ask" in rules and "/tmp/x: deny" in rules
+    assert "only this folder" in sandbox or "none works here" in sandbox
+    unread = bench.cli("permission", "explain", "bash", "echo `rm x`").stdout
+    assert "cannot be read surely: back quotes" in unread
+
+
 def test_what_a_rule_for_every_command_leaves_open_is_said_truly(bench):
     """Each kind that the remark names is still asked about, and a plain command is not (S0.48, R24, R8)."""
     (bench.vault / ".env").write_text("KEY=1\n")

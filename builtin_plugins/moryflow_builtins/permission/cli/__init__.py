@@ -20,7 +20,7 @@ from moryflow_builtins.permission.presets import PRESETS
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
 from .calls import MODES, judge_examples, outcome, table, unacceptable, visible, what_if
-from .lint import lint, mistake, remarks, rule_json
+from .lint import lint, mistake, remarks, rule_json, trusted_program
 
 
 @click.group()
@@ -83,15 +83,7 @@ async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
     row = _row(rule)
     found = remarks([*(one for one in mine if _row(one) != row), rule])
     warnings = [one.sentence for one in found if rule in (one.rule, one.by)]
-    pattern = compile_rule(rule)
-    named = pattern.literal.partition(" ")[0]
-    if rule.domain == "bash" and rule.decision == "allow" and " " in pattern.literal and not pattern.exact:
-        from moryflow_builtins.permission.shell.tables import UNKNOWN, program
-
-        if program(named) is UNKNOWN:
-            warnings.append(
-                f"{named} is not known here, so the rule trusts it with all its options; the sandbox holds it, if one works"
-            )
+    warnings += trusted_program(rule)
     return {"v": 1, "type": "rule", "added": not already, "rule": row, "where": where, "warnings": warnings}
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn, thaw
-from moryflow_sdk.support.patterns import PREFIXES, Pattern, TooMany, address_pattern, braces
+from moryflow_sdk.support.patterns import PREFIXES, Pattern, TooMany, address_pattern, braces, compile_rule
 from moryflow_sdk.support.protected_files import sensitive
 from moryflow_sdk.support.sandbox import COMMANDS, NETWORK
 from moryflow_sdk.support.texts import visible
@@ -435,3 +435,14 @@ def _exact_url(body: str) -> str:
             return f"no such address is fetched: {error}"
         canonical = str(error.service)
     return "" if canonical == body else f"addresses are matched in one form; this one is {canonical}"
+
+
+def trusted_program(rule: Rule) -> list[str]:
+    """Return what to say of a rule that allows a program which the judge of commands does not know."""
+    from moryflow_builtins.permission.shell.tables import UNKNOWN, program
+
+    pattern = compile_rule(rule)
+    name, blank, _ = pattern.literal.partition(" ")
+    if (rule.domain, rule.decision, blank) != ("bash", "allow", " ") or pattern.exact or program(name) is not UNKNOWN:
+        return []
+    return [f"{name} is not known here, so the rule trusts it with all its options; the sandbox holds it, where one works"]
