@@ -328,7 +328,7 @@ async def test_an_always_given_to_a_child_holds_for_the_whole_session(rig):
     def answer(host, event):
         if event.type == "permission.asked":
             asked.append(event)
-            asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "always"))
+            asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "exact"))
 
     again = rig.call("bash", command="echo hi")
     result, _, _ = await run(rig, tasks({"agent": "runner"}), again, {"text": "ok"}, on_ask="prompt", watch=answer)

@@ -17,8 +17,9 @@ from moryflow_sdk import DOMAINS, Allow, Ask, Deny, FrozenDict, Remember, Rule, 
 from moryflow_sdk.support.patterns import Pattern, compile_rule
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line, without_case
 from moryflow_sdk.support.rule_entries import hidden_character
-from moryflow_sdk.support.texts import in_words
 from moryflow_sdk.verdicts import Bypass, Cause
+
+from .unusual import UNCOVERED, unusual
 
 # ---------------------------------------------------------------- the default rules
 
@@ -178,7 +179,7 @@ class Decision(NamedTuple):
         contents = {name: state for part in strong for name, state in part.contents.items()}
         fields = {"cause": worst.cause, "bypass": worst.bypass, "rule": worst.rule}
         asked = [part for part in self.parts if part.decision == "ask"]
-        return Ask(reason=reason, remember=self.remember, contents=contents, unusual=_unusual(asked), **fields)
+        return Ask(reason=reason, remember=self.remember, contents=contents, unusual=unusual(asked), **fields)
 
     @property
     def remember(self) -> tuple[Remember, ...]:
@@ -188,24 +189,6 @@ class Decision(NamedTuple):
         if len(kept) > MOST or any(part.remember is None for part in asked):
             return ()
         return () if any(hidden_character(one.pattern) for one in kept) else kept  # the store would refuse such a rule
-
-
-_UNCOVERED = "no rule covers"
-"""How the reason begins where nothing but a missing rule makes Moryflow ask."""
-_MOST_UNUSUAL = 3
-"""How many remarks the line on what is unusual has."""
-
-
-def _unusual(asked: Iterable[Judgement]) -> str:
-    """Return what is unusual about what is asked, in one line for a person; that no rule covers it is nothing unusual."""
-    found: dict[str, None] = {}
-    for part in asked:
-        said = [one for one in part.reason.split("; ") if one and not one.startswith(_UNCOVERED)]
-        if part.rule is not None and part.rule.source == "user" and part.rule.decision == "ask" and len(said) == 1:
-            said = [f"your rule asks about {in_words(part.rule.pattern)}"]
-        found |= dict.fromkeys(re.sub(r"\bvault:/(?=\s|$)", "this folder", one).replace("vault:/", "") for one in said)
-    more = f"; and {len(found) - _MOST_UNUSUAL} more" if len(found) > _MOST_UNUSUAL else ""
-    return "; ".join([*found][:_MOST_UNUSUAL]) + more
 
 
 def _one_sentence(reasons: Sequence[str]) -> str:
@@ -451,7 +434,7 @@ def _question_about(answer: Judgement, broken: CompiledRule) -> Judgement:
 
 def _answer(domain: str, target: str, hit: RuleHit | None) -> Judgement:
     if hit is None:
-        return Judgement(domain, target, "ask", f"{_UNCOVERED} it")
+        return Judgement(domain, target, "ask", f"{UNCOVERED} it")
     if hit.decision == "allow":
         return Judgement(domain, target, "allow", hit.note, rule=hit.rule)
     explicit = hit.decision == "deny" and hit.rule.source != "default"

@@ -37,9 +37,9 @@ def rules(bench):
     ("command", "unusual"),
     [
         ("ls -la; git status", ""),
-        ("rm -rf build && ls", "it deletes or ends something"),
-        ("curl -s https://example.com | cat", "it uses the network"),
-        ("pip install x", "it installs or runs code from elsewhere"),
+        ("rm -rf build && ls", "rm deletes"),
+        ("curl -s https://example.com | cat", "curl uses the network"),
+        ("pip install x", "pip install installs"),
         ("cat /etc/hostname", "/etc/hostname is outside the vault"),
     ],
 )

@@ -67,7 +67,7 @@ def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> No
 
 def test_a_conversation_names_its_slash_commands_as_next_steps(cli: Any) -> None:
     """Where one does the same for the session that is open; else the command of the shell stays (CONTRACT §1)."""
-    slips = ["/switch nowhere", "/model nobody/none", "/agent nobody", "/sessions nowhere", "/reply q once", "/undo yes"]
+    slips = ["/switch nowhere", "/model nobody/none", "/agent nobody", "/sessions nowhere", "/reply ap_q once", "/undo yes"]
     said = cli("chat", "-m", cli.script(*[TOO_LONG] * 3), stdin="\n".join(["hi", *slips])).stderr
     steps = [step for line in said.splitlines() if (step := line.partition("next: ")[2] or line.partition("Next: ")[2])]
     assert steps == ["/compact, or /new, which begins a new session", "/tree", "/model", "/agent", "/sessions", "/show"]
