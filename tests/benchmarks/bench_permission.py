@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from moryflow.services.paths import PathResolver
+from moryflow_builtins.permission.presets import PRESETS
 from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.verdict import decide, policy_of
 from moryflow_sdk import Rule, Target, ToolCall
@@ -44,7 +45,7 @@ def figures() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         vault = Path(folder).resolve()
         (vault / "src").mkdir()
-        return [*_first_use(vault), *_gate(vault), *_separators(vault), *_examples()]
+        return [*_first_use(vault), *_gate(vault), *_separators(vault), *_examples(), *_day(vault)]
 
 
 FIRST_USE = """
@@ -130,6 +131,38 @@ def _examples() -> list[Figure]:
             asked += case["kind"] == "benign" and decision != "allow"
     rows: list[Figure] = [(f"hard bypasses of {total} examples", float(hard), "", 0.0), ("soft bypasses", float(soft), "", 5.0)]
     return [*rows, ("false asks on harmless commands", 100 * asked / harmless, "%", 9.0)]
+
+
+def _day(vault: Path) -> list[Figure]:
+    """Count the questions of a day: 110 commands of everyday work, and the harmless ones of the examples."""
+    lines = (DATA / "permission" / "day.txt").read_text("utf-8").splitlines()[1:]
+    rows = (json.loads(line) for line in (DATA / "permission" / "shell_extra.jsonl").read_text("utf-8").splitlines())
+    harmless = [
+        row["command"] for row in rows if row["kind"] == "benign" and row["ruleset"] == "readonly" and "mode" not in row
+    ]
+    day = list(dict.fromkeys((*lines, *harmless[:190])))
+
+    def questions(rules: list[Rule], confined: bool) -> float:
+        turn = _turn(vault, rules)
+        policy = policy_of(turn)
+        verdicts = (judge_command(policy, command) for command in day)
+        asked = (one for one in verdicts if one.verdict.decision != "allow")
+        # In the sandbox a question of the defaults is dropped, unless it is about a file of the vault that is named.
+        left = [
+            one for one in asked if not confined or any(part.domain != "bash" for part in one.parts if part.decision == "ask")
+        ]
+        return 100 * len(left) / len(day)
+
+    stored: list[Rule] = []
+    for command in day:
+        remembered = judge_command(policy_of(_turn(vault, stored)), command).remember
+        stored += [Rule(domain=one.domain, pattern=one.wider or one.pattern, decision="allow") for one in remembered]
+    name = f"questions in a day of {len(day)} commands"
+    return [
+        (f"{name}, sandbox", questions([], confined=True), "%", 2.0),
+        (f"{name}, preset look", questions(PRESETS["look"].rules, confined=False), "%", 15.0),
+        (f"{name}, after one always each", questions(stored, confined=False), "%", 5.0),
+    ]
 
 
 def _milliseconds(work: Callable[[], Any]) -> float:

@@ -32,16 +32,16 @@ _AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
 """Overrule the rules of a more trusting preset that was added before."""
 
 _LOOK = _runs(
-    "pwd", "ls", "ls *", "tree", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du", "du *", "df", "df *",
-    "diff *", "cmp *", "grep *", "rg *", "find", "find *", "sort *", "cut *", "date", "date *", "which *", "echo", "echo *",
-    "git status", "git status *", "git diff", "git diff *", "git log", "git log *", "git show", "git show *",
-    "git blame *", "git branch", "git branch -a", "git branch -v", "git branch -vv", "git branch --show-current",
-    "git branch --list", "git branch --list *", "git rev-parse *", "git ls-files", "git ls-files *", "git remote",
-    "git remote -v",
+    "pwd", "cd *", "ls *", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "df *", "diff *", "cmp *",
+    "grep *", "egrep *", "rg *", "find *", "fd *", "sort *", "cut *", "tr *", "nl *", "tac *", "column *", "date *", "which *",
+    "type *", "echo *", "printf *", "test *", "[ *", "true", "basename *", "dirname *", "realpath *", "readlink *", "sed *",
+    "awk *",     "jq *", "man *", "ps *", "id", "whoami", "uname *", "md5sum *", "sha256sum *", "git status *", "git diff *", "git log *",
+    "git show *", "git blame *", "git branch", "git branch -a", "git branch -v", "git branch -vv",
+    "git branch --show-current", "git branch --list", "git rev-parse *", "git ls-files *", "git remote",     "git describe *", "git shortlog *", "git stash list", "git remote -v", "git tag --list",
 )  # fmt: skip
 
 _BUILD = _runs(
-    "git add *", "git commit -m *", "git stash", "git stash list", "mkdir *", "touch *",
+    "git add *", "git commit -m *", "git stash", "mkdir *", "touch *",
     "pytest", "pytest *", "python -m pytest", "python -m pytest *", "ruff *", "mypy *", "pyright", "pyright *",
     "uv run pytest", "uv run pytest *", "npm test", "npm run lint", "npm run build", "npm run test", "pnpm test",
     "cargo build", "cargo check", "cargo test", "cargo test *", "cargo clippy", "go build ./...", "go vet ./...",
