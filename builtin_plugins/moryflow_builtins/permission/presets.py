@@ -32,12 +32,13 @@ _AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
 """Overrule the rules of a more trusting preset that was added before."""
 
 _LOOK = _runs(
-    "pwd", "cd *", "ls *", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "df *", "diff *", "cmp *",
-    "grep *", "egrep *", "rg *", "find *", "fd *", "sort *", "cut *", "tr *", "nl *", "tac *", "column *", "date *", "which *",
-    "type *", "echo *", "printf *", "test *", "[ *", "true", "basename *", "dirname *", "realpath *", "readlink *", "sed *",
-    "awk *",     "jq *", "man *", "ps *", "id", "whoami", "uname *", "md5sum *", "sha256sum *", "git status *", "git diff *", "git log *",
-    "git show *", "git blame *", "git branch", "git branch -a", "git branch -v", "git branch -vv",
-    "git branch --show-current", "git branch --list", "git rev-parse *", "git ls-files *", "git remote",     "git describe *", "git shortlog *", "git stash list", "git remote -v", "git tag --list",
+    "pwd", "cd *", "ls *", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "df *", "diff *",
+    "cmp *", "grep *", "egrep *", "rg *", "find *", "fd *", "sort *", "cut *", "tr *", "nl *", "tac *", "column *",
+    "date *", "which *", "type *", "echo *", "printf *", "test *", "[ *", "true", "basename *", "dirname *", "realpath *",
+    "readlink *", "sed *", "awk *", "jq *", "man *", "ps *", "id", "whoami", "uname *", "md5sum *", "sha256sum *",
+    "git status *", "git diff *", "git log *", "git show *", "git blame *", "git branch", "git branch -a", "git branch -v",
+    "git branch -vv", "git branch --show-current", "git branch --list", "git rev-parse *", "git ls-files *", "git remote",
+    "git describe *", "git shortlog *", "git stash list", "git remote -v", "git tag --list",
 )  # fmt: skip
 
 _BUILD = _runs(
