@@ -86,7 +86,6 @@ def _replacement_layers(
     last: _Good, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True
 ) -> list[Layer]:
     """Return the layers that replace a file that cannot be read, and report it. If it is not `trusted`, they allow nothing."""
-
     kept, json5 = salvage_layer(layer)
     kept = _finite(kept, problems)
     good = last.layer
@@ -123,7 +122,6 @@ def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Laye
 def _without_loosening(layer: Layer, good: Layer | None) -> Layer:
     """Return the asks, denies and harmless settings of `layer`. Only plugins that `good` disables too stay disabled: others may
     be gates."""
-
     kept = without_allows(layer)
     before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
     if not (isinstance(before, list) and isinstance(now, list)):
