@@ -184,7 +184,9 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
     asked = [part for part in decision.parts if part.decision == "ask"]
     named = [part for part in asked if part.domain in ("read", "edit") and part.target.startswith(f"{_VAULT}/")]
     if turn.terminal is not None:
-        return verdict.replace(reason=f"{verdict.reason}; it runs in the editor's terminal, outside the sandbox")
+        where = "it runs in the editor's terminal, outside the sandbox"
+        unusual = "; ".join(filter(None, (verdict.unusual, where)))
+        return verdict.replace(reason=f"{verdict.reason}; {where}", unusual=unusual)
     if named:
         opens = dict.fromkeys(f"{turn.vault}{part.target.removeprefix(_VAULT)}" for part in named)
         verdict = verdict.replace(opens=tuple(opens))

@@ -54,7 +54,6 @@ MAX_WORK = 4000
 MAX_BASES = 8
 """How many folders a command may run in; with more of them the folder is unknown."""
 
-
 _MOVES = frozenset(["cd", "pushd", "popd", "source", ".", "eval"])
 """Commands after which the shell may be in another folder."""
 
@@ -427,7 +426,8 @@ class Judge:
             ):
                 continue
             if answer.decision == "deny" or (answer.decision == "ask" and not (exact and unsure)):
-                self._add(answer)
+                own = answer.decision == "ask" and answer.rule is not None and answer.rule.source != "default"
+                self._add(answer._replace(reason=f"{answer.target}: {answer.reason}") if own else answer)  # where it leads
 
     def _redirect(self, redirect: Redirect) -> None:
         operator, word, _ = redirect
