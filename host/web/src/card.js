@@ -4,6 +4,7 @@ import { at, get, post } from "./api.js";
 import { Diff, visible } from "./diff.js";
 import { html } from "./html.js";
 import { Proposal } from "./memory.js";
+import { translated } from "./reasons.js";
 import { approvals, drop, parsed, show, tell } from "./state.js";
 import { t } from "./strings.js";
 import { Transcript } from "./transcript.js";
@@ -149,7 +150,7 @@ function Question({ asked, shown }) {
       ${(request.targets ?? []).filter((one) => inWords(one) !== request.tool).map((one) => html`<${Diff} text=${inWords(one)} most=${ASKED} kind="target" />`)}
       ${request.folder && request.folder !== "vault:/" && html`<p class="folder"><b>${t("folder")}</b> ${visible(inWords(request.folder))}</p>`}
       ${request.preview && html`<${Diff} text=${request.preview} most=${ASKED} />`}
-      ${unusual && html`<p class="because"><b>!</b> ${visible(unusual)}</p>`}
+      ${unusual && html`<p class="because"><b>!</b> ${visible(translated(unusual))}</p>`}
       ${request.always && html`<p class="always"><b>${t("always")}:</b> ${visible(exact ? request.exact : request.always)}</p>`}
       ${request.preset && html`<p class="preset"><b>${t("fromNowOn")}:</b> ${visible(request.preset.says)}</p>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}

@@ -61,5 +61,8 @@ export function speak(language) {
   document.documentElement.lang = table === ZH ? "zh" : "en";
 }
 
+/** Whether the page speaks Chinese. */
+export const chinese = () => table === ZH;
+
 /** Return the words for `key`. */
 export const t = (key) => table[key] ?? EN[key] ?? key;

@@ -375,3 +375,14 @@ def test_a_question_has_the_same_order_and_keys_as_at_a_terminal(server: Server,
     assert answered["reply"] == "exact"
     assert '"git log -3"' in (server.home / "config.jsonc").read_text()
     assert '"git log *"' not in (server.home / "config.jsonc").read_text()
+
+
+def test_why_a_question_is_asked_is_said_in_chinese(server: Server, tab: Tab) -> None:
+    """The sentences of the judge are translated on the page; names and paths stay as they are (S0.9)."""
+    run = {"calls": [{"name": "bash", "arguments": {"command": "rm -rf build; cat $X"}}]}
+    page = tab(server, server.session(run, "Enough."), locale="zh-CN")
+    say(page, "Clean up")
+    expect(page.locator(".question .because")).to_contain_text("rm 会删除内容")
+    expect(page.locator(".question .because")).to_contain_text("$X 在运行时才能确定")
+    page.locator(".question").press("o")
+    page.locator(".markdown", has_text="Enough.").wait_for()
