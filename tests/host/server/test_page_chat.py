@@ -379,7 +379,7 @@ def test_a_question_has_the_same_order_and_keys_as_at_a_terminal(server: Server,
 
 def test_why_a_question_is_asked_is_said_in_chinese(server: Server, tab: Tab) -> None:
     """The sentences of the judge are translated on the page; names and paths stay as they are (S0.9)."""
-    run = {"calls": [{"name": "bash", "arguments": {"command": "rm -rf build; cat $X"}}]}
+    run = {"calls": [{"name": "bash", "arguments": {"command": "rm -rf dist; cat $X"}}]}
     page = tab(server, server.session(run, "Enough."), locale="zh-CN")
     say(page, "Clean up")
     expect(page.locator(".question .because")).to_contain_text("rm 会删除内容")
