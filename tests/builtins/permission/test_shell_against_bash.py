@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from moryflow_builtins.permission.shell.lexer import NotRead, Word, read
 
 BASH = shutil.which("bash")
@@ -164,3 +166,36 @@ def test_everything_that_bash_starts_was_seen(seed: int, tmp_path: Path) -> None
 def _found(text: str) -> list[tuple[Word, ...]]:
     """Return the words of every simple command in `text`."""
     return [command.words for command in read(text)]
+
+
+_WORDS = st.sampled_from(
+    ["p", "q", "rm", "-r", "x", "'a b'", '"c d"', "$'e'", "{a,b}", "a\\ b", "2>&1", ">f", "$(q)", '"$(rm y)"']
+)
+_SIMPLE = st.lists(_WORDS, min_size=1, max_size=4).map(" ".join).map("p {}".format)
+_FORMS = (
+    "{} && {}",
+    "{} || {}",
+    "{}; {}",
+    "{} | {}",
+    "({}); {}",
+    "{{ {}; }}; {}",
+    "if {}; then {}; fi",
+    "! {}; {}",
+    "{} &\n{}",
+)
+_TEXTS = st.recursive(_SIMPLE, lambda inner: st.builds(str.format, st.sampled_from(_FORMS), inner, inner), max_leaves=4)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_TEXTS)
+def test_what_is_read_of_the_small_language_is_what_bash_runs(tmp_path: Path, text: str) -> None:
+    """Every text of it is read, and bash starts nothing else (R6, R11)."""
+    programs = tmp_path / "programs"
+    programs.mkdir(exist_ok=True)
+    for name in ("p", "q", "rm"):
+        (programs / name).write_text(_STAND_IN)
+        (programs / name).chmod(0o755)
+    found = {tuple(word.text for word in words) for words in _found(text) if not any(word.why for word in words)}
+    dynamic = {words[0].text for words in _found(text) if any(word.why for word in words)}
+    for started in _run(text, tmp_path, programs):
+        assert tuple(started) in found or started[0] in dynamic, (text, started)

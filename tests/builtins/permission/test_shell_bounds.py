@@ -59,6 +59,28 @@ def test_a_text_with_many_quotes_is_read_in_a_time_that_grows_with_it(expect_lin
     expect_linear_growth(lambda number: lambda: read("echo " + "'a'" * number), 10_000)
 
 
+GROWS = {
+    "commands": "ls a{}; ",
+    "pipes": "cat a{} | ",
+    "words": "foo a{}/b ",
+    "substitutions": "echo $(ls {}) ",
+    "redirections": "echo x > a{}; ",
+    "not read": "rm a{} `x`; ",
+    "quotes": "'a{}'",
+}
+
+
+@pytest.mark.parametrize("piece", GROWS.values(), ids=GROWS)
+def test_judging_takes_a_time_that_grows_with_the_text(
+    piece: str, make_policy: Callable[..., Policy], expect_linear_growth: Callable[..., None]
+) -> None:
+    """Whatever a long text is made of, twice of it takes about twice the time (R24, R27)."""
+    policy = make_policy(rules("+ls *", "+cat *", "-rm x"))
+    expect_linear_growth(
+        lambda number: lambda: judge_command(policy, "".join(piece.format(one) for one in range(number)) + "ls"), 400
+    )
+
+
 def test_braces_stand_for_a_bounded_number_of_words(make_policy: Callable[..., Policy]) -> None:
     """Many small sequences in one command would be sixty times as long as what was written (R24, SECURITY §4)."""
     policy = make_policy(rules("+echo *"))
