@@ -87,5 +87,6 @@ def offer(rules: Sequence[Rule], *, sandbox: bool) -> Offer | None:
 _OFFERED = {
     "sandbox": "run commands in the sandbox without asking, in all your folders: there they write only in the folder, and "
     "reach neither the network nor your secrets",
-    "look": "run read-only commands (ls, cat, grep, git log and the like) without asking, in all your folders",
+    "look": "run read-only commands (ls, cat, grep, git log and the like) without asking, in all your folders; no sandbox "
+    "works here, so a command that you allow can do what you can",
 }
