@@ -42,7 +42,7 @@ def policy_of(
 ) -> Policy:
     """Return the policy that applies in `turn` now.
 
-    :param rules: use these rules instead of the configured ones (``permission test``, ``whatif``).
+    :param rules: use these rules instead of the configured ones (``permission test``).
     :param home: Moryflow's own folder, if not the turn's.
     :param resolve: resolves paths, if ``~`` stands for another home.
     """

@@ -1,1 +1,1 @@
-"""Tools for plugin authors: scaffold, call one hook chain, trace a session, replay and bisect it."""
+"""Tools for plugin authors: scaffold, call one hook chain, trace a session and replay it."""

@@ -1,4 +1,4 @@
-"""``permission whatif`` and ``permission preset``: other rules, tried on the past, and written down."""
+"""``permission preset``: other rules, written down."""
 
 from __future__ import annotations
 
@@ -18,46 +18,6 @@ def bench(bench):
 async def past(bench, *calls):
     """Make `calls` in a session and return its id."""
     return (await bench.run(bench.calls(*calls))).session
-
-
-# ------------------------------------------------------------------------------------------------
-# whatif
-# ------------------------------------------------------------------------------------------------
-
-
-async def test_whatif_shows_the_calls_that_other_rules_judge_otherwise(bench):
-    """Stored calls, judged by the rules given in place of the configured ones (CONTRACT §1)."""
-    (bench.vault / "a.md").write_text("a", "utf-8")
-    session = await past(bench, ("read", {"path": "a.md"}), ("bash", {"command": "ls"}), ("ls", {}))
-    rows = [("bash", "ls", "allow"), ("read", "*", "allow"), ("read", "*.md", "deny")]
-    rules = json.dumps([{"domain": domain, "pattern": pattern, "decision": decision} for domain, pattern, decision in rows])
-    found = json.loads(bench.cli("permission", "whatif", rules, "--json").stdout)
-    flips = [(flip["tool"], flip["then"], flip["before"], flip["after"], flip["session"]) for flip in found["flips"]]
-    assert flips == [("read", "allow", "allow", "deny", session), ("bash", "deny", "ask", "allow", session)]
-    assert found["summary"] == {"judged": 3, "flips": 2, "kinds": {"allow -> deny": 1, "ask -> allow": 1}, "unknown": {}}
-
-
-async def test_whatif_takes_a_configuration_and_looks_at_some_sessions_only(bench):
-    """A file with comments; sessions by the beginning of their id; --since (CONTRACT §1)."""
-    first = await past(bench, ("ls", {}))
-    await past(bench, ("ls", {}), ("glob", {"pattern": "*"}))
-    file = bench.vault / "other.jsonc"
-    file.write_text(
-        '{// mine\n"agents": {"runtime": {"permission": {"rules": [{domain: "read", pattern: "*", decision: "deny"}]}}}}'
-    )
-    one = json.loads(bench.cli("permission", "whatif", "other.jsonc", first[:8], "--json").stdout)
-    every = json.loads(bench.cli("permission", "whatif", "other.jsonc", "--since", "1h", "--json").stdout)
-    none = bench.cli("permission", "whatif", "other.jsonc", "--since", "2999-01-01")
-    assert (one["summary"]["judged"], every["summary"]["judged"]) == (1, 3)
-    assert none.stdout == "0 calls judged, 0 flip\n"
-    assert "allow -> deny" in bench.cli("permission", "whatif", "other.jsonc").stdout
-
-
-@pytest.mark.parametrize("given", ["nothing.json", '[{"domain": "read"}]', '{"a": 1}', "[", '["x"]'])
-def test_rules_that_are_none_are_a_usage_error(bench, given):
-    """Exit code 2, and what a list of rules looks like."""
-    done = bench.cli("permission", "whatif", given)
-    assert done.returncode == 2 and '"decision"' in done.stderr and "Traceback" not in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------

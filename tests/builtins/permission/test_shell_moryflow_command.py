@@ -171,7 +171,7 @@ def _verbs(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
 
 
 OTHERS = {
-    "run", "chat", "dev", "replay", "tool run", "tool check", "hook fire", "plugin check", "plugin bisect", "new plugin",
+    "run", "chat", "dev", "replay", "tool run", "tool check", "hook fire", "plugin check", "new plugin",
     "session compact", "session delete", "session export", "session fork", "session import", "session label",
     "session redo", "session summary", "session switch", "session undo", "session undo-compaction",
 }  # fmt: skip

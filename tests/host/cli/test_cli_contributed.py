@@ -48,7 +48,6 @@ def test_a_wrong_inline_layer_is_named(cli: Any) -> None:
         ("permission", "preset", "develop"),
         ("permission", "allow", "bash", "ls"),
         ("permission", "explain", "read", "a.md"),
-        ("permission", "whatif", "[]"),
         ("output", "list"),
         ("skill", "list"),
         ("instructions",),

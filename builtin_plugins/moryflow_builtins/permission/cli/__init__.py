@@ -19,7 +19,7 @@ from moryflow_builtins.permission.policy import Decision, Judgement, Policy, Pro
 from moryflow_builtins.permission.presets import PRESETS
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
-from .calls import MODES, judge_examples, outcome, table, unacceptable, visible, what_if
+from .calls import MODES, judge_examples, outcome, table, unacceptable, visible
 from .lint import lint, mistake, remarks, rule_json, trusted_program
 
 
@@ -28,7 +28,7 @@ def permission() -> None:
     """Explain, check, test and change what is allowed."""
 
 
-for verb in (judge_examples, lint, what_if):
+for verb in (judge_examples, lint):
     permission.add_command(verb)
 
 

@@ -1,4 +1,4 @@
-"""``permission test`` and ``whatif``: judge calls without running them, by any rules, in any vault and home.
+"""``permission test``: judge calls without running them, by any rules, in any vault and home.
 
 All decisions come from :mod:`moryflow_builtins.permission.verdict`, as those of the gate do, so a prediction comes true.
 """
@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import click
-from moryflow_sdk import CommandContext, ConfigError, Deny, Rule, StoredCall, Target, Tool, ToolCall, ToolError, Turn, Verdict
+from moryflow_sdk import CommandContext, Deny, Rule, Target, Tool, ToolCall, ToolError, Turn, Verdict
 from moryflow_sdk.calls import command_in
 from moryflow_sdk.support import texts
 from moryflow_sdk.support.rule_entries import read_entries
-from moryflow_sdk.support.texts import moment
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
@@ -247,168 +244,6 @@ def _row(result: Mapping[str, Any]) -> Sequence[str]:
     expected = f"expected {result['expect']}" if result["expect"] and not result["ok"] else ""
     error = f"{result['where']}: {result['error']}" if "error" in result else expected
     return [mark, str(result["id"]), str(result["decision"] or "-"), str(result["cause"]), error]
-
-
-# ---------------------------------------------------------------- stored calls, judged by other rules
-
-
-class Flip(NamedTuple):
-    """A stored call that the other rules judge differently from the present ones."""
-
-    call: StoredCall
-    before: str
-    after: str
-    reason: str
-
-    def document(self) -> dict[str, Any]:
-        """Return the flip as JSON; `then` is the decision when the call was made."""
-        call = self.call
-        made = {"session": call.session, "call": call.id, "created": call.created, "tool": call.tool, "args": dict(call.args)}
-        return {**made, "then": call.decision, "before": self.before, "after": self.after, "reason": self.reason}
-
-
-class WhatIf:
-    """The result of ``whatif``: every flip, and the number of calls judged."""
-
-    def __init__(self) -> None:
-        self.flips: list[Flip] = []
-        self.judged = 0
-        self.unknown: Counter[str] = Counter()
-
-    @property
-    def kinds(self) -> Counter[str]:
-        """The number of flips of each kind, such as ``ask -> allow``."""
-        return Counter(f"{flip.before} -> {flip.after}" for flip in self.flips)
-
-    def add(self, judge: CallJudge, calls: Sequence[StoredCall], rules: Sequence[Rule]) -> None:
-        """Judge `calls` by the present rules and by `rules`, and record the differences."""
-        tools = judge.context.tools
-        now, other = judge.policy(judge.turn.rules.all()), judge.policy(rules)
-        for call in calls:
-            tool = tools.get(call.tool)
-            if tool is None:
-                self.unknown[call.tool] += 1
-                continue
-            self.judged += 1
-            before, after = (judge.verdict(policy, tool, call.args) for policy in (now, other))
-            if before.decision != after.decision:
-                self.flips.append(Flip(call, before.decision, after.decision, after.reason or before.reason))
-
-    def document(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        counts = {"judged": self.judged, "flips": len(self.flips), "kinds": dict(self.kinds), "unknown": dict(self.unknown)}
-        return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": counts}
-
-    def lines(self) -> list[str]:
-        rows = [
-            (
-                flip.call.created[:19].replace("T", " "),
-                flip.call.session[:12],
-                f"{flip.before} -> {flip.after}",
-                flip.call.tool,
-                visible(json.dumps(dict(flip.call.args), ensure_ascii=False, default=str), 80),
-            )
-            for flip in self.flips
-        ]
-        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
-        lines = [*table(rows), f"{self.judged} calls judged, {len(self.flips)} flip{f': {kinds}' if kinds else ''}"]
-        if self.unknown:
-            lines.append(f"{self.unknown.total()} calls not judged, their tools are gone: {', '.join(sorted(self.unknown))}")
-        return lines
-
-
-@click.command("whatif")
-@click.argument("rules_", metavar="RULES")
-@click.argument("sessions", metavar="[SESSION]...", nargs=-1)
-@click.option("--since", metavar="T", help="Only calls since then: 30m, 2h, 7d, or a date or time (ISO 8601).")
-@click.pass_obj
-def what_if(context: CommandContext, rules_: str, sessions: tuple[str, ...], since: str | None) -> None:
-    """Judge stored calls by RULES instead of yours, and show which decisions would differ.
-
-    RULES is a file with a list of rules or a configuration (JSON, comments allowed), or such a list itself. Without
-    SESSION every stored session counts. Files are judged as they are now, and modes are left out of it.
-    """
-    rules = given_rules(rules_)
-    start = _moment(since) if since else None
-
-    async def work(turn: Turn) -> WhatIf:
-        found = WhatIf()
-        for session, calls in await _calls(context, turn, sessions, start):
-            async with context.turn(session=session) as session_turn:
-                found.add(CallJudge(session_turn, context), calls, rules)
-        found.flips.sort(key=lambda flip: flip.call.created)
-        return found
-
-    found: WhatIf = context.run(work)
-    context.print(found.document(), text="\n".join(found.lines()))
-
-
-async def _calls(
-    context: CommandContext, turn: Turn, sessions: Sequence[str], start: str | None
-) -> list[tuple[str, list[StoredCall]]]:
-    """Return the stored calls by session; a session may be named by the beginning of its id."""
-    if not sessions:
-        every = sorted(await turn.history.calls(since=start), key=lambda call: call.session)
-        return [(session, list(calls)) for session, calls in groupby(every, key=lambda call: call.session)]
-    found: list[tuple[str, list[StoredCall]]] = []
-    for name in dict.fromkeys(sessions):
-        async with context.turn(session=name) as session_turn:
-            found.append((session_turn.session, list(await turn.history.calls(session=session_turn.session, since=start))))
-    return found
-
-
-def _moment(text: str) -> str:
-    """Return the time that `text` names, in the format of the session store."""
-    try:
-        return moment(text).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--since") from error
-
-
-# ---------------------------------------------------------------- rules and tables as text
-
-
-_PLACE = ("agents", "runtime", "permission", "rules")
-_HINT = 'a list [{"domain": "bash", "pattern": "ls *", "decision": "allow"}], or a file with one'
-
-
-def given_rules(text: str) -> list[Rule]:
-    """Return the rules in `text`: JSON with comments, or the name of a file with it; a whole configuration is accepted too.
-
-    :raises ConfigError: `text` holds no rules.
-    """
-    inline = text.lstrip().startswith(("[", "{"))
-    source = text if inline else _content(Path(text).expanduser())
-    try:
-        return read_rules(_list_in(_parse(source)))
-    except ValueError as problem:
-        raise ConfigError(str(problem), where="RULES" if inline else text, next_step=_HINT) from problem
-
-
-def _content(file: Path) -> str:
-    try:
-        return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"cannot be read: {reason}", where=str(file), next_step=_HINT) from error
-
-
-def _parse(source: str) -> object:
-    import json5
-
-    try:
-        return json5.loads(source)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _list_in(value: Any) -> Any:
-    """Return the list of rules; `value` is the list, or a whole configuration with it."""
-    for key in _PLACE if isinstance(value, Mapping) else ():
-        if not isinstance(value, Mapping) or key not in value:
-            raise ValueError(f"it has no {'.'.join(_PLACE)}")
-        value = cast("Mapping[str, Any]", value)[key]
-    return value
 
 
 def read_rules(rows: object) -> list[Rule]:

@@ -233,7 +233,7 @@ OWN_CHANGES = frozenset(
 
 OWN_READS = frozenset(
     {
-        "permission explain", "permission lint", "permission rules", "permission test", "permission whatif", "plugin list",
+        "permission explain", "permission lint", "permission rules", "permission test", "plugin list",
         "plugin ls", "plugin info", "plugin key list", "plugin key ls", "config show", "config path", "config get",
         "config explain", "config schema", "config check", "config prompt show", "approval list", "approval ls",
         "approval show", "agent list", "agent ls", "agent show", "agent check", "model list", "model ls",

@@ -21,7 +21,6 @@ from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal import columns, first_line, plain, say, show
 from moryflow.runtime.documents import plugin_json
 
-from .plugin_bisect import bisect
 from .plugin_check import check
 from .plugin_install import disable, enable, install, sync, uninstall, update
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 command = noun("plugin", "Install, list, check and switch plugins; a broken one can always be listed, disabled and removed.")
 
-for verb in (install, uninstall, enable, disable, update, check, sync, bisect):
+for verb in (install, uninstall, enable, disable, update, check, sync):
     command.add_command(verb)
 
 
