@@ -177,9 +177,8 @@ class Judge:
             self._redirect(redirect)
         words = (*changing(command.assigned), *command.words)
         if not words:
-            self._ask(
-                " ".join(f"{one.operator} {one.word.text}" for one in command.redirects), "a redirection without a command"
-            )
+            if command.redirects and not command.grouped:
+                self._ask(" ".join(one.word.text for one in command.redirects), "a redirection without a command")
             return
         guards = guards_of(command)
         guarded = any(guard.of_program for guard in guards)
@@ -260,7 +259,8 @@ class Judge:
         """Look for a denied command behind a program: every suffix of its words, and the texts among them."""
         words = command.words
         texts, name = [word.text for word in words], name_of(words[0])
-        for spelling in {name.lower(), name.partition(".")[0], name.lower().removesuffix(".exe")} - {name, ""}:
+        lower = name.lower()
+        for spelling in {lower, name.partition(".")[0], lower.removesuffix(".exe"), name.replace("git-", "git ")} - {name, ""}:
             self._deny(" ".join((spelling, *texts[1:])))
         known = program(name)
         runs_known = any(inner_words(command)) or any(inner_texts(command))

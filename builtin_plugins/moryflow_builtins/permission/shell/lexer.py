@@ -54,6 +54,7 @@ class SimpleCommand(NamedTuple):
     :param after: the operator behind it.
     :param surely: it is run in this shell whatever happens: in no branch, loop, subshell or pipeline.
     :param loop: it is in a loop, so it may run again after the commands behind it.
+    :param grouped: its redirections are those of a group or a subshell.
     :param scope: the places in the text at which the subshells around it begin, the outermost first.
     """
 
@@ -65,6 +66,7 @@ class SimpleCommand(NamedTuple):
     surely: bool = False
     loop: bool = False
     scope: tuple[int, ...] = ()
+    grouped: bool = False
 
 
 def read(text: str) -> list[SimpleCommand]:
@@ -217,7 +219,7 @@ class _Reader:
             surely = begins and not self._open and not self._outer
             parts = (tuple(self._words), tuple(self._assigned), tuple(self._redirects))
             piped = self._before in ("|", "|&")
-            self.found.append(SimpleCommand(*parts, piped, operator, surely, loop, self.scope))
+            self.found.append(SimpleCommand(*parts, piped, operator, surely, loop, self.scope, self._closed))
         elif operator not in ("", "\n") and not self._closed:
             raise NotRead("an operator stands without a command")
         elif operator == "" and self._needs_command:

@@ -89,7 +89,8 @@ def shell_text(words: Sequence[Word]) -> str | None:
         if not word.text.startswith(("-", "+")):
             return None
         if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text):
-            found = words[place + 1 + (words[place + 1].text == "--")] if place + 2 < len(words) else words[place + 1]
+            # Options of the shell may stand between `-c` and the text.
+            found = next((one for one in words[place + 1 : -1] if not one.text.startswith(("-", "+"))), words[-1])
             return None if found.why else found.text
         plain = ("--norc", "--noprofile", "--posix", "--login", "-o")
         if word.text not in plain and (word.text.startswith("--") or re.search("[oO]", word.text)):
