@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         SessionInfo,
         Spawn,
         Spawned,
-        Terminal,
         Watch,
     )
 
@@ -164,11 +163,6 @@ class Turn(Protocol):
     @property
     def emit(self) -> Emit:
         """The service ``emit``: publish an event."""
-        ...
-
-    @property
-    def terminal(self) -> Terminal | None:
-        """The service ``terminal``: run a program in a terminal of the editor; ``None`` if this turn has none."""
         ...
 
 

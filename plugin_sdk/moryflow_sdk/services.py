@@ -34,22 +34,6 @@ class Entry:
     modified: float = 0.0
 
 
-@dataclass(frozen=True)
-class TerminalRun:
-    """How a program in a terminal ended, and its output.
-
-    :param exit_code: ``None`` if a `signal` ended the program or the terminal did not report its end.
-    :param truncated: whether the beginning of `output` was cut off.
-    :param stopped: whether the program was ended because its time was up.
-    """
-
-    output: str
-    exit_code: int | None = None
-    signal: str = ""
-    truncated: bool = False
-    stopped: bool = False
-
-
 class Artifact(Frozen):
     """A stored output. `state` is ``expired`` once its file is gone; the record stays.
 
@@ -179,13 +163,11 @@ __all__ = [
     "SpawnResult",
     "Spawned",
     "StoredCall",
-    "Terminal",
-    "TerminalRun",
     "Watch",
 ]
 
 SERVICES: tuple[str, ...] = (
-    "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "terminal", "watch",
+    "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "watch",
 )  # fmt: skip
 """The names of services that a plugin may declare."""
 
@@ -199,8 +181,7 @@ class Files(Protocol):
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
     If the editor offers it (``moryflow acp``), reading a text file returns the editor's unsaved text, provided that the
-    file is still the object that was judged. With the setting ``acp.editorWrites`` the editor also writes text files (code
-    ``editor``: the editor wrote something else).
+    file is still the object that was judged.
 
     :ivar waits: whether reading may wait for such an editor; an ``async`` tool must then read on a thread.
     """
@@ -227,14 +208,11 @@ class Files(Protocol):
         """Return a whole regular file; raise ``ToolError`` as above, and ``too_large`` over `limit` bytes."""
         ...
 
-    def write(
-        self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
-    ) -> Target:
+    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
         """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed.
 
         The mode bits of an existing file are kept; a new one gets `mode`, by default what the process's umask leaves. Returns
-        `target` with the identity of the new object. With `direct` the file is never written through an editor
-        (``acp.editorWrites``); a guard that restores a file needs this.
+        `target` with the identity of the new object.
         """
         ...
 
@@ -440,26 +418,6 @@ class CodeLoader(Protocol):
         The file's code runs on the calling thread: call this off the loop, with a timeout.
 
         :raises PluginError: as :meth:`read`, or the import failed; ``where`` is the file and line.
-        """
-        ...
-
-
-class Terminal(Protocol):
-    """A terminal of the editor that has the session open (``moryflow acp``), if the person has set ``acp.editorTerminal``.
-
-    Programs in it run outside the sandbox and must be judged accordingly. It does not appear or disappear during a turn.
-    """
-
-    async def run(
-        self, call: str, argv: Sequence[str], *, folder: Path, variables: Mapping[str, str], seconds: float
-    ) -> TerminalRun:
-        """Run a program and wait for its end. After `seconds`, or when the caller is cancelled, the editor is told to end it.
-
-        :param call: the id of the tool call with which the editor shows the terminal.
-        :param argv: words without blanks or quotes, because some editors put them into a shell line.
-        :param folder: the folder to run in; the editor enters it by its path.
-        :param variables: environment variables in addition to the editor's own.
-        :raises ToolError: ``terminal``: the editor answered with an error, or not in time.
         """
         ...
 

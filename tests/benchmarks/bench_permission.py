@@ -59,7 +59,7 @@ from moryflow_sdk import Target, ToolCall
 vault = Path.cwd()
 files = PathResolver(vault, vault.parent, case_sensitive=True)
 turn = SimpleNamespace(
-    vault=vault, home=vault.parent / ".moryflow", files=files, terminal=None, rules=SimpleNamespace(all=tuple),
+    vault=vault, home=vault.parent / ".moryflow", files=files, rules=SimpleNamespace(all=tuple),
     agent=SimpleNamespace(rules=()), config=SimpleNamespace(servers={}), watched=(),
 )
 domain, given = sys.argv[1:]
@@ -187,7 +187,6 @@ def _turn(vault: Path, rules: list[Rule], user_home: Path | None = None) -> Any:
         home=home / ".moryflow",
         files=PathResolver(vault, home, case_sensitive=True),
         rules=SimpleNamespace(all=lambda: tuple(rules)),
-        terminal=None,
         agent=SimpleNamespace(rules=()),
         config=SimpleNamespace(servers={}),
         watched=(),

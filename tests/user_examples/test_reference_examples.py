@@ -69,11 +69,10 @@ def test_files_are_changed_and_listed(services):
         ("allow_make", {}, "5"),
         ("rename", {"title": "Spring"}, "done"),
         ("announce", {"text": "hear"}, "told"),
-        ("uptime", {}, "there is no terminal"),
     ],
 )
 def test_a_service_gives_what_its_example_says(services, tool, args, expected):
-    """Artifacts, history, rules, info, emit, and no terminal outside an editor."""
+    """Artifacts, history, rules, info and emit."""
     assert output_of(services, tool, **args) == expected
 
 

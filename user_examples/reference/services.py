@@ -17,12 +17,11 @@ from moryflow_sdk import (
     ToolContext,
     file_target,
     hookimpl,
-    shell_target,
     tool,
 )
 from moryflow_sdk.services import SERVICES, Observer
 
-services = ["artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "terminal", "watch"]
+services = ["artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "watch"]
 
 
 # example of: SERVICES
@@ -39,16 +38,6 @@ def tidy(path: str, context: ToolContext) -> str:
     context.files.write(target, b"".join(line.rstrip() + b"\n" for line in lines))
     folder = context.files.resolve(".")
     return ", ".join(f"{entry.name} ({entry.size} bytes)" for entry in context.files.entries(folder) if entry.kind == "file")
-
-
-# example of: Terminal, TerminalRun
-@tool(domain="bash", targets=lambda args: shell_target("uptime"))
-async def uptime(context: ToolContext) -> str:
-    """Say how long the machine has been up, where there is a terminal to ask it."""
-    if context.terminal is None:
-        return "there is no terminal"
-    done = await context.terminal.run(context.call.id, ["uptime"], folder=context.vault, variables={}, seconds=10)
-    return done.output if done.exit_code == 0 else f"it failed: {done.output}"
 
 
 # example of: Artifacts, Artifact
@@ -148,4 +137,4 @@ def example_observer() -> None:
 
 @hookimpl
 def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
-    return [tidy, keep, recall, allow_make, review, translate, rename, announce, uptime, *recipes(ctx)]
+    return [tidy, keep, recall, allow_make, review, translate, rename, announce, *recipes(ctx)]

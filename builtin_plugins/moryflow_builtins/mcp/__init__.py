@@ -6,11 +6,11 @@ servers are connected to one helper process: if a server brings that down, only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Command, ConfigError, Diagnostic, PluginContext, Tool, Turn, config_of, hookimpl
+from moryflow_sdk import Command, ConfigError, Diagnostic, PluginContext, Tool, config_of, hookimpl
 from moryflow_sdk.support.settings import ServersSettings
 
 if TYPE_CHECKING:
@@ -93,13 +93,6 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
     from .prompts import commands_of
 
     return [own, *commands_of(servers, ctx, _helpers.of(ctx))]
-
-
-async def offer_server(name: str, entry: Mapping[str, Any], turn: Turn, ask: Any, configure: Any) -> str:
-    """Ask the person about a server that an editor names, and return the outcome; see :func:`.review.offer`."""
-    from .review import offer
-
-    return await offer(name, entry, turn, ask, configure)
 
 
 def _group() -> Any:

@@ -1,7 +1,6 @@
 """The review of a server: the text that a person reads before accepting it, and the pin that is stored afterwards.
 
-For a review the server is started, asked, and ended again. A server that an editor names gets the same review as one that is
-added by hand.
+For a review the server is started, asked, and ended again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from moryflow_sdk.support.texts import did_you_mean, visible
 
 from .definitions import AT_THE_TOP, FIELDS, differences, hides, pinned_tool, problem_of
 from .helper import Helper, spec_of
-from .lock import Pin, Server, configured_as, servers_of, store_pin
+from .lock import Pin, Server, configured_as, servers_of
 from .prompts import prompt_lines
 
 MOST_LINES = 200
@@ -229,57 +228,3 @@ def ask_server(context: CommandContext, name: str, server: ServerSettings, reque
 def fault_of(name: str, entry: Mapping[str, Any]) -> str:
     """Return the first mistake in the configuration of a server; empty if there is none."""
     return next(filter(None, (wrong_name(name), *(fault for _, fault in wrong_values(entry)))), "")
-
-
-# ---------------------------------------------------------------- servers that an editor names
-
-
-Ask = Callable[[str, str], Awaitable[bool]]
-"""Asks the person: title and text of a question → whether the person agreed to exactly that."""
-Configure = Callable[[Sequence[str], Any], Any]
-
-
-async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, configure: Configure) -> str:
-    """Ask the person whether to start a server, then whether to offer its tools; store it after two times yes.
-
-    :returns: the outcome, as a sentence; empty if the server is configured already.
-    """
-    fault = fault_of(name, entry)
-    if "${" in json.dumps(entry):  # else the author of the entry would choose which variables the server gets
-        fault = fault or "it names a variable of your environment, which you can give it only by yourself"
-    if fault:
-        return f"MCP server {name!r}: {fault}; it is left out"
-    if entry.get("env"):
-        # A reference, so as not to copy the value, if this process has the same.
-        env = {key: f"${{{key}}}" if os.environ.get(key) == value else value for key, value in entry["env"].items()}
-        entry = {**entry, "env": env}
-    server = ServerSettings.model_validate({**entry, "args": tuple(entry.get("args", ()))})
-    if name in config_of(turn, ServersSettings).servers:
-        return await _existing_server_message(turn, name, server)
-    left_out = f"the MCP server {name} is left out"
-    written = f"{server_text(name, server)}\nValues of variables and headers are written into your configuration."
-    if not await ask(f"Start the MCP server {name}", f"{written}\nAdd it, and start it once to see its tools?"):
-        return left_out
-    try:
-        listing = await list_server(turn, name, server)
-    except ToolError as error:
-        if error.code == "mcp_login":
-            configure(("mcp", "servers", name), entry)
-        step = error.next_step.removeprefix("a person runs: ")
-        return f"{left_out}: {error.message}{f'. Next: {step}' if step else ''}"
-    if not await ask(f"Offer the tools of {name}", f"{listing_text(listing)}\nOffer these tools?"):
-        return left_out
-    pin = accepted(name, server, listing)
-    store_pin(turn.home, name, pin)
-    configure(("mcp", "servers", name), dict(entry))
-    return f"the MCP server {name} is added: {len(Server(name, server, pin).offered)} tools, from the next prompt on"
-
-
-async def _existing_server_message(turn: Turn, name: str, server: ServerSettings) -> str:
-    """Return a message about a server whose name is configured already; empty if it is the same server and needs no review."""
-    there = next(each for each in await servers_now(turn) if each.name == name)
-    if configured_as(name, there.settings) != configured_as(name, server):
-        return f"the MCP server {name} is configured differently already, and used like that. Next: moryflow mcp show {name}"
-    if there.state in ("reviewed", "off"):
-        return ""
-    return f"the MCP server {name} is {there.state}. Next: moryflow mcp review {name}"

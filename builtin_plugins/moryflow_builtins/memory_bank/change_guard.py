@@ -170,10 +170,10 @@ def _write(turn: Any, name: str, item: Item) -> None:
     if target.text != f"vault:/{name}":
         raise ToolError(f"{name} is reached through a link", code="changed")
     try:
-        turn.files.write(target, item.content, direct=True)
+        turn.files.write(target, item.content)
     except ToolError:
         turn.files.remove(target)
-        turn.files.write(_target(turn, name), item.content, direct=True)
+        turn.files.write(_target(turn, name), item.content)
 
 
 def keep_copies(now: BankSnapshot, names: list[str], folder: Path) -> int:

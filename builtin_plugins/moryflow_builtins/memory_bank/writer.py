@@ -228,7 +228,7 @@ def _put_back(turn: Any, grant: Grant) -> str:
             turn.files.remove(target)  # removes the link, not its target
             target = turn.files.resolve(name, domain="edit")
         if grant.current is not None:
-            turn.files.write(target, grant.current, direct=True)
+            turn.files.write(target, grant.current)
         elif target.identity is not None:
             turn.files.remove(target)
     except ToolError as error:

@@ -12,7 +12,7 @@ from moryflow_sdk import Command, Rule, ToolCall, Turn, Verdict, hookimpl
 from moryflow_sdk.support.settings import ServersSettings
 
 name = "permission"
-services = ("files", "history", "rules", "terminal")
+services = ("files", "history", "rules")
 gate = True
 config_path = "mcp"
 

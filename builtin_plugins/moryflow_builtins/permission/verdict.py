@@ -167,7 +167,7 @@ def confinement_of(turn: Turn) -> Callable[[], bool]:
     def confined() -> bool:
         from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
-        return turn.terminal is None and known_sandbox() is not None and confinement(turn.rules.all()).used
+        return known_sandbox() is not None and confinement(turn.rules.all()).used
 
     return confined
 
@@ -183,10 +183,6 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
         return verdict
     asked = [part for part in decision.parts if part.decision == "ask"]
     named = [part for part in asked if part.domain in ("read", "edit") and part.target.startswith(f"{_VAULT}/")]
-    if turn.terminal is not None:
-        where = "it runs in the editor's terminal, outside the sandbox"
-        unusual = "; ".join(filter(None, (verdict.unusual, where)))
-        return verdict.replace(reason=f"{verdict.reason}; {where}", unusual=unusual)
     if named:
         opens = dict.fromkeys(f"{turn.vault}{part.target.removeprefix(_VAULT)}" for part in named)
         verdict = verdict.replace(opens=tuple(opens))

@@ -22,7 +22,7 @@ from moryflow_sdk import (
 from moryflow_sdk.field_types import Between
 
 name = "shell"
-services = ("files", "rules", "terminal")
+services = ("files", "rules")
 TRIED = "sandbox"
 """The file in which :func:`moryflow_sdk.support.sandbox.find_sandbox` records which sandbox it tried."""
 NAMESPACES = (

@@ -1,7 +1,6 @@
 """Run one command: in its own process group, with a deadline and bounded memory, and with no process left behind.
 
-Output is shown as it comes, kept in memory up to 32 MiB, and spooled to a file beyond that. If the user has chosen so, a
-terminal of the editor runs the command instead.
+Output is shown as it comes, kept in memory up to 32 MiB, and spooled to a file beyond that.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ import asyncio
 import codecs
 import fcntl
 import os
-import shlex
 import shutil
 import signal
-import sys
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.services import Terminal
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, started, turn_environment
 from moryflow_sdk.support.sandbox import Sandbox, confinement, find_sandbox, starts_no_more
 from moryflow_sdk.support.secrets import variable_holds_secret
@@ -115,24 +111,20 @@ class Output:
             self._spool.write(_note(ended).encode())
             self._spool.close()
         metadata = {"exit_code": code, "bytes": self._size, "sandboxed": sandboxed}
-        result = _result(shown, ended, stopped=stopped, metadata=metadata)
-        return result if self._spool is None else result.replace(spool=str(self._path))
+        note = _note(ended)
+        text = f"{shown.rstrip()}{note}".strip() if note else shown
+        return ToolResult(
+            status="error" if stopped else "ok",
+            code="timeout" if stopped else None,
+            output=text or f"[no output, {ended}]",
+            title=ended,
+            metadata=metadata,
+            spool=None if self._spool is None else str(self._path),
+        )
 
 
 def _note(ended: str) -> str:
     return "" if ended == "exit code 0" else f"\n[{ended}]"
-
-
-def _result(shown: str, ended: str, *, stopped: bool, metadata: Mapping[str, object]) -> ToolResult:
-    note = _note(ended)
-    text = f"{shown.rstrip()}{note}".strip() if note else shown
-    return ToolResult(
-        status="error" if stopped else "ok",
-        code="timeout" if stopped else None,
-        output=text or f"[no output, {ended}]",
-        title=ended,
-        metadata=metadata,
-    )
 
 
 CHUNK = 128 * 1024
@@ -174,8 +166,6 @@ async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) ->
     :param opened: files that a person was asked about by name for this call; the sandbox leaves them open.
     :raises ToolError: the folder is missing, has been replaced or is outside the vault, or there is no shell.
     """
-    if ctx.terminal is not None:
-        return await _run_in_terminal(ctx, ctx.terminal, timeout)
     confined = confinement(ctx.rules.all())
     sandbox = await asyncio.to_thread(find_sandbox, ctx.data_dir / TRIED) if confined.used else None
     if sandbox is None:
@@ -201,80 +191,6 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
         raise
     ended = f"stopped after {timeout:g} s" if stopped else f"exit code {process.returncode}"
     return output.result(ended, process.returncode, stopped=stopped, sandboxed=inside is not None)
-
-
-async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float) -> ToolResult:
-    """Run the command in a terminal of the editor; on Linux, no process of it is left, whatever the editor does."""
-    target = next(target for target in ctx.call.targets if target.kind == "shell")
-    settle = LATE_SECONDS
-    with _judged_folder(ctx, target) as place:
-        try:
-            with _script(ctx, target.given, place) as argv:
-                variables = {CALL_MARK: ctx.mark}
-                done = await terminal.run(ctx.call.id, argv, folder=place.path, variables=variables, seconds=timeout)
-            settle = LATE_SECONDS if done.stopped else 0.0
-        finally:  # the script has been removed, so the command cannot start any more
-            await _wait_uncancelled(asyncio.to_thread(end_marked, (ctx.mark,), settle=settle))
-    if done.stopped:
-        ended = f"stopped after {timeout:g} s"
-    elif done.exit_code is not None:
-        ended = f"exit code {done.exit_code}"
-    else:
-        ended = f"ended by {done.signal}" if done.signal else "the editor did not say how it ended"
-    shown = f"{done.output}\n[the editor kept only the end]" if done.truncated else done.output
-    metadata = {"exit_code": done.exit_code, "bytes": len(done.output.encode()), "sandboxed": False}
-    return _result(shown, ended, stopped=done.stopped, metadata=metadata)
-
-
-LATE_SECONDS = 0.2
-"""How long to wait for the process of a command that the editor may just be starting."""
-
-_IN_A_TERMINAL = """[ "$1" ] || exec -c {env} {mark} {shell} --noprofile --norc -p "$0" clean </dev/null
-command -p rm -f "$0"
-export {variables} 2>/dev/null
-case "$(command -p stat {option} %d:%i .)" in
-{folder}) exec {shell} --noprofile --norc -c {command} ;;
-"") echo "{no_stat}"; exit 126 ;;
-*) echo "{changed}"; exit 126 ;;
-esac
-"""
-"""Runs a command in the environment and the folder that it was judged for, whatever the editor's terminal has. It is a file
-because some editors build a shell line from the words without quoting them; once the file is removed, nothing can run."""
-
-
-@contextmanager
-def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[list[str]]:
-    """Write the script of a command, and yield the command line that runs it.
-
-    :raises ToolError: there is no bash, or a path in the command line would need quotes.
-    """
-    import tempfile
-
-    shell, env, about = shutil.which("bash") or "", shutil.which("env") or "", os.fstat(place.descriptor)
-    variables = {**environment(ctx.mark, sandboxed=False), "PWD": str(place.path)}
-    text = _IN_A_TERMINAL.format(
-        env=env,
-        mark=shlex.quote(f"{CALL_MARK}={ctx.mark}"),
-        shell=shell,
-        variables=" ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()),
-        option="-f" if sys.platform == "darwin" else "-c",
-        folder=f"{about.st_dev}:{about.st_ino}",
-        changed=_CHANGED,
-        no_stat=_NO_STAT,
-        command=shlex.quote(command),
-    )
-    descriptor, name = tempfile.mkstemp(dir=ctx.data_dir, prefix="terminal-")
-    script = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(os.fsencode(text))
-        argv = [shell, "--noprofile", "--norc", "-p", str(script)]  # -p: without functions and options of the environment
-        if any(shlex.quote(word) != word for word in (env, *argv)):
-            message = f"a terminal of the editor needs bash, env, and a path without blanks or quotes: {shlex.join(argv)}"
-            raise ToolError(message, code="terminal", next_step="moryflow config set acp.editorTerminal false")
-        yield argv
-    finally:
-        script.unlink(missing_ok=True)
 
 
 async def _check_started(sandbox: Sandbox, code: int, output: Output, data: Path) -> None:

@@ -279,7 +279,7 @@ def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes], modes: 
         with turn.files.folder(_parent(turn, change.path)) as folder:
             os.symlink(contents[change.then.hash], name, dir_fd=folder)
         return
-    turn.files.write(target, contents[change.then.hash], mode=modes.get(change.path), direct=True)
+    turn.files.write(target, contents[change.then.hash], mode=modes.get(change.path))
     if change.now is None or change.now.mode != change.then.mode:
         _set_executable(turn, change)
 

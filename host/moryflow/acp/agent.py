@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Event, MoryflowError
+from moryflow_sdk.support.texts import visible
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
@@ -17,9 +18,7 @@ from moryflow.runtime.documents import known_models, with_title
 
 from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
 from .files import EditorTexts
-from .permissions import EditorServers
 from .sessions import EditorSession, prompt_of
-from .terminals import EditorTerminals
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo
@@ -61,9 +60,6 @@ class EditorAgent:
             "session/set_config_option": self._set_option,
         }
         self._connection = EditorConnection(requests, {"session/cancel": self._cancel})
-        self._servers = EditorServers(self._connection, host)
-        self._terminals = EditorTerminals(self._connection, lambda name: name in self._sessions)
-        host.services["terminal"] = self._terminals.service
 
     async def run(self, read_from: int, write_to: int, stopping: asyncio.Event) -> None:
         """Serve the client until it disconnects, or until `stopping` is set."""
@@ -96,11 +92,10 @@ class EditorAgent:
         self._client = given if isinstance(given, dict) else {}
         texts = EditorTexts(self._connection, self._client.get("fs"), lambda name: name in self._sessions)
         self._host.services["files"] = texts.files
-        self._terminals.offered = self._capability("terminal") is True
         capabilities = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
-            "mcpCapabilities": {"http": True, "sse": False},
+            "mcpCapabilities": {"http": False, "sse": False},
             "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
         }
         return {
@@ -188,7 +183,7 @@ class EditorAgent:
 
     def _open(self, session: Session) -> EditorSession:
         notices = self._capability("session", "notices") is not None
-        opened = EditorSession(self._connection, self._host, session, lambda: self._models, notices, self._terminals.shown)
+        opened = EditorSession(self._connection, self._host, session, lambda: self._models, notices)
         self._sessions[session.id] = opened
         for record in self._host.plugin_set.records:
             if record.status == "failed":
@@ -196,7 +191,7 @@ class EditorAgent:
         return opened
 
     def _opened_answer(self, opened: EditorSession, params: Params) -> dict[str, Any]:
-        """Return the answer for an opened session; its commands, questions about its servers and the models are sent later."""
+        """Return the answer for an opened session; its commands, the models and a notice are sent later."""
         servers = params.get("mcpServers")
         work = self._introduce(opened, servers if isinstance(servers, list) else [])
         task = asyncio.create_task(work)  # it begins when the answer has been sent
@@ -208,7 +203,10 @@ class EditorAgent:
         opened.tell_commands()
         if self._learning is None:
             self._learning = asyncio.create_task(self._learn_models())
-        await self._servers.offer(lambda: opened.row, opened.notice, servers)
+        known = self._host.config.section("mcp.servers")
+        named = [str(server.get("name"))[:100] for server in servers if isinstance(server, Mapping)]
+        if left_out := ", ".join(name for name in named if name not in known):
+            opened.notice(visible(f"MCP servers of the editor are not used: {left_out[:1_000]}. Next: moryflow mcp add"))
 
     async def _learn_models(self) -> None:
         """Load the list of models and send it; it may need requests to services, so no answer waits for it."""

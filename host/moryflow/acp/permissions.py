@@ -1,32 +1,24 @@
 """Questions to a person at an editor: ``session/request_permission``, and the answers.
 
 An answer counts only for the call that was shown: each option's id contains the question's id and the hash of the judged
-call, and any answer that is not one of the offered options refuses the call. An MCP server that the editor names is not
-started before the person has said yes to what was shown of it.
+call, and any answer that is not one of the offered options refuses the call.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError, thaw
 from moryflow_sdk.support.texts import in_words, visible
 
-from moryflow.config import values
-from moryflow.runtime.session_lease import read_only_scope
-
 from .updates import Update, fenced, kind_of, places_of, preview_content, text_block, title_of
 
 if TYPE_CHECKING:
     from moryflow.approvals.questions import ApprovalDesk
-    from moryflow.runtime.host import Host
-    from moryflow.store import SessionRow
 
     from .connection import EditorConnection
 
@@ -176,102 +168,3 @@ async def full_access_confirmed(connection: EditorConnection, session: str) -> b
         return await _answer(connection, session, {**call, "content": [text_block(FULL_ACCESS)]}, options) == "confirm"
     except MoryflowError:
         return False
-
-
-MOST_SERVERS = 32
-"""How many servers a session asks about at most."""
-MOST_SHOWN = 60_000
-"""The most characters of a question."""
-
-
-class EditorServers:
-    """Asks about the MCP servers that the editor names, and remembers those about which the person wants no more questions."""
-
-    def __init__(self, connection: EditorConnection, host: Host) -> None:
-        self._connection, self._host = connection, host
-        self._refused: set[str] = set()
-
-    async def offer(self, row: Callable[[], SessionRow], notice: Callable[[str], None], servers: Sequence[Any]) -> None:
-        """Ask about the servers that the editor named for a session, one after the other.
-
-        :param row: returns the session's current row, which a person may change between two questions.
-        :param notice: shows a text to the person.
-        """
-        for server in servers[:MOST_SERVERS]:
-            if isinstance(server, Mapping):
-                try:
-                    said = await self._offer(row(), notice, server)
-                except MoryflowError as error:
-                    said = str(error)
-                if said:
-                    notice(visible(said))
-
-    async def _offer(self, row: SessionRow, notice: Callable[[str], None], server: Mapping[str, Any]) -> str:
-        name, entry = str(server.get("name"))[:100], _entry(server)
-        built_in = [one for one in self._host.plugin_set.plugins.values() if one.tier == "builtin"]
-        plugin = next((one for one in built_in if hasattr(one.object, "offer_server")), None)
-        if plugin is None or entry is None:
-            return f"the MCP server {name} is left out. Next: {_adding(server)}"
-        key = _hash(repr((name, sorted(entry.items()))))
-        if key in self._refused:
-            return ""
-        never: list[bool] = []
-
-        async def ask(title: str, text: str) -> bool:
-            if len(text) > MOST_SHOWN:
-                notice(f"{title}: that is too long to be asked here")
-                return False
-            return await self._ask(row.id, title, text, never)
-
-        turn = read_only_scope(self._host, row, None).view(plugin.name)
-        path = self._host.config.path
-        said = await plugin.object.offer_server(
-            name, entry, turn, ask, lambda setting, value: values.set_value(path, setting, value)
-        )
-        self._refused |= {key} if never else set()
-        return f"{said}. Next: {_adding(server)}" if said.endswith("is left out") else said
-
-    async def _ask(self, session: str, title: str, text: str, never: list[bool]) -> bool:
-        """Ask one question. A yes counts only for the shown text; any answer that was not offered is a no."""
-        about = _hash(f"{title}\n{text}")
-        names = {
-            "allow_once": "Yes",
-            "reject_once": "No",
-            "reject_always": "No, and do not ask again until the editor restarts",
-        }
-        offered = [{"optionId": f"{kind}:{about}", "name": name, "kind": kind} for kind, name in names.items()]
-        call = {"toolCallId": f"mcp:{about}", "title": visible(title), "kind": "execute", "status": "pending"}
-        answer = await _answer(self._connection, session, {**call, "content": [fenced(text)]}, offered)
-        never += [True] if answer == "reject_always" else []
-        return answer == "allow_once"
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _entry(server: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a server in the form of the configuration, or ``None`` if its form is not supported."""
-    args = server.get("args") or []
-    if not all(isinstance(server.get(key) or [], list) for key in ("headers", "env")):
-        return None
-    match server:
-        case {"type": "http", "url": str(url)}:
-            return {"url": url, **_pairs("headers", server.get("headers"))}
-        case {"command": str(command)} if "type" not in server and isinstance(args, list):
-            return {"command": command, "args": [str(one) for one in args], **_pairs("env", server.get("env"))}
-        case _:
-            return None
-
-
-def _pairs(name: str, given: Any) -> dict[str, dict[str, str]]:
-    found = {str(one.get("name")): str(one.get("value")) for one in given or () if isinstance(one, Mapping)}
-    return {name: found} if found else {}
-
-
-def _adding(server: Mapping[str, Any]) -> str:
-    """Return the command that adds a server, without its environment and headers, which may hold secrets."""
-    name, args = str(server.get("name"))[:100], server.get("args")
-    words = [str(server.get("command")), *map(str, args if isinstance(args, list) else ())]
-    how = ["--url", str(server["url"])] if "url" in server else ["--", *words]
-    return shlex.join(("moryflow", "mcp", "add", name, *how))[:1_000]

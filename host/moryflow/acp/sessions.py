@@ -52,7 +52,6 @@ class EditorSession:
 
     :param models: returns the models that can be chosen, as far as they are known so far.
     :param notices: whether the editor can show notices apart from the answer.
-    :param terminals: by session and call, the terminals in which commands run.
     """
 
     def __init__(
@@ -62,12 +61,11 @@ class EditorSession:
         session: Session,
         models: Callable[[], tuple[ModelInfo, ...]],
         notices: bool,
-        terminals: dict[tuple[str, str], str],
     ) -> None:
         self._connection, self._host, self._session, self._models = connection, host, session, models
         self._takes_notices = notices
         self.vault = Path(session.row.vault)
-        self._mapper = UpdateMapper(session, self.tell, self._domain, terminals)
+        self._mapper = UpdateMapper(session, self.tell, self._domain)
         self._asker = PermissionAsker(connection, host.approvals, session.id, self.vault, self._domain)
         self._work: asyncio.Task[Any] | None = None
         self._stopped = False

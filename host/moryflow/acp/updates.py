@@ -157,17 +157,10 @@ class UpdateMapper:
 
     :param send: sends an update.
     :param domain: returns the domain of a tool.
-    :param terminals: by session and call, the editor's terminals in which commands run; the editor shows their output itself.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        send: Callable[[Update], None],
-        domain: Callable[[str], str],
-        terminals: dict[tuple[str, str], str],
-    ) -> None:
-        self._session, self._send, self._domain, self._terminals = session, send, domain, terminals
+    def __init__(self, session: Session, send: Callable[[Update], None], domain: Callable[[str], str]) -> None:
+        self._session, self._send, self._domain = session, send, domain
         self._vault = Path(session.row.vault)
         self._calls: dict[str, RunningCall] = {}
 
@@ -232,8 +225,6 @@ class UpdateMapper:
         ]
         output = str(data.get("output") or "")
         content = changed or ([fenced(output)] if output.strip() else [])
-        if terminal := self._terminals.pop((self._session.id, call), None):
-            content = [{"type": "terminal", "terminalId": terminal}, *(content if status == "failed" else [])]
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status, "content": content}
         if title := self._title_after(data, running.title):
             update["title"] = title

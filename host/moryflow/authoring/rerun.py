@@ -150,7 +150,6 @@ def _read_only_services(services: Mapping[str, Any]) -> dict[str, Any]:
     kept["files"] = lambda scope, plugin: _ReadOnly(services["files"](scope, plugin))
     kept["history"] = lambda scope, plugin: _PastHistory(services["history"](scope, plugin), scope)
     kept["rules"] = lambda scope, plugin: _CommandParser(services["rules"](scope, plugin))
-    kept["terminal"] = lambda scope, plugin: None
     kept["emit"] = lambda scope, plugin: lambda kind, /, **data: None
     return {**{name: refusing(name) for name in services}, **kept}
 

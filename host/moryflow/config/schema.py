@@ -60,15 +60,6 @@ class RunCommandSettings(Settings):
     attach: Annotated[bool, Meta("while a server of this home runs, let it do the work, as with --attach")] = False
 
 
-class EditorSettings(Settings):
-    """What an editor does itself that speaks with ``moryflow acp``; both loosen what is promised, see ``docs/editors.md``."""
-
-    strictest = {"editorWrites": False, "editorTerminal": False}
-
-    editor_writes: Annotated[bool, Meta("if the editor can write files, let it write changes of texts", strict=True)] = False
-    editor_terminal: Annotated[bool, Meta("run commands in a terminal of the editor, outside the sandbox", strict=True)] = False
-
-
 class AgentSettings(Settings):
     """Which agent answers."""
 
@@ -185,7 +176,6 @@ def host_models() -> tuple[Known, ...]:
         ("", RootSettings),
         ("chat", ChatSettings),
         ("run", RunCommandSettings),
-        ("acp", EditorSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

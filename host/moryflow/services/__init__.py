@@ -73,7 +73,6 @@ SERVICES: Mapping[str, Factory] = {
     "resolve": _resolve,
     "rules": lambda scope, _plugin: _of_session().RulesService(scope),
     "spawn": lambda scope, plugin: _of_session().SpawnService(scope, plugin),
-    "terminal": lambda _scope, _plugin: None,
 }
 
 

@@ -89,10 +89,8 @@ class VaultFiles:
             )
         return content
 
-    def write(
-        self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
-    ) -> Target:
-        """Replace or create a regular file atomically; return its target with the new identity. `direct` has no effect."""
+    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
+        """Replace or create a regular file atomically; return its target with the new identity."""
         self._refuse_home(target)
         if target.identity is None:
             self._refuse_lost_vault(path_of(target))

@@ -29,7 +29,6 @@ const REASONS = [
   [/^(.+) is not a program that is known here$/, "$1 是未知的程序"],
   [/^it is too long to check$/, "命令过长，无法检查"],
   [/^your rule asks about (.+)$/, "你的规则要求询问 $1"],
-  [/^it runs in the editor's terminal, outside the sandbox$/, "它在编辑器的终端中运行，不在沙箱内"],
   [/^and (\d+) more$/, "另有 $1 项"],
 ];
 

@@ -74,7 +74,7 @@ class Place:
             raise Denied("the user refused this call")
 
         return SimpleNamespace(
-            vault=self.vault, home=home, data_dir=home, files=files, terminal=None, watched=(), agent=SimpleNamespace(rules=()),
+            vault=self.vault, home=home, data_dir=home, files=files, watched=(), agent=SimpleNamespace(rules=()),
             call=ToolCall(id="c", tool="bash", args={}, targets=targets), rules=SimpleNamespace(all=list),
             mark=secrets.token_hex(8), progress=lambda _: None, log=logging.getLogger("moryflow.plugin.shell"), ask=ask,
         )  # fmt: skip

@@ -41,7 +41,7 @@ class Context(SimpleNamespace):
         requests = bash.target_requests({"command": command})
         targets = tuple(resolve_target(request, lambda: files) for request in requests)
         super().__init__(
-            vault=vault, home=home, data_dir=home, files=files, terminal=None, watched=(), agent=SimpleNamespace(rules=()),
+            vault=vault, home=home, data_dir=home, files=files, watched=(), agent=SimpleNamespace(rules=()),
             call=ToolCall(id="c", tool="bash", args={}, targets=targets), rules=SimpleNamespace(all=lambda: list(rules)),
             mark=secrets.token_hex(8), progress=lambda _: None, log=logging.getLogger("moryflow.plugin.shell"),
             answers=list(answers), asked=[],

@@ -1,11 +1,10 @@
-"""Speaks with an agent through the Python SDK, with files and terminals: FOLDER OF THE SDK, FOLDER TO WORK IN, COMMAND."""
+"""Speaks with an agent through the Python SDK, with files: FOLDER OF THE SDK, FOLDER TO WORK IN, COMMAND."""
 
 import asyncio
 import json
 import os
 import sys
 from pathlib import Path
-from subprocess import PIPE, STDOUT
 from typing import Any
 
 sys.path.insert(0, sys.argv[1])
@@ -34,26 +33,6 @@ class Editor(Client):  # pyright: ignore
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> Any:
         self.served.append("write")
         Path(path).write_text(content)
-
-    async def create_terminal(
-        self, session_id: str, command: str, args: Any = None, env: Any = None, cwd: Any = None, **_: Any
-    ) -> Any:
-        self.served.append("create")
-        variables = {one.name: one.value for one in env or ()}
-        self.program = await asyncio.create_subprocess_exec(
-            command, *(args or ()), cwd=cwd, env=variables, stdout=PIPE, stderr=STDOUT
-        )
-        return {"terminalId": "t"}
-
-    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **_: Any) -> Any:
-        self.printed = (await self.program.communicate())[0].decode()
-        return {"exitCode": self.program.returncode}
-
-    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> Any:
-        return {"output": self.printed, "truncated": False}
-
-    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> Any:
-        self.served.append("release")
 
 
 async def main() -> None:

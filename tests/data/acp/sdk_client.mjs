@@ -6,7 +6,6 @@ const [vault, ...command] = process.argv.slice(2);
 const child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "inherit"] });
 const stream = acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
 const seen = [], asked = [], served = [];
-let program;
 const app = acp.client()
   .onRequest("session/request_permission", ({ params }) => {
     asked.push(params);
@@ -14,18 +13,6 @@ const app = acp.client()
   })
   .onRequest("fs/read_text_file", ({ params }) => { served.push("read"); return { content: readFileSync(params.path, "utf8") }; })
   .onRequest("fs/write_text_file", ({ params }) => { served.push("write"); writeFileSync(params.path, params.content); return {}; })
-  .onRequest("terminal/create", ({ params }) => {
-    served.push("create");
-    const env = Object.fromEntries(params.env.map((one) => [one.name, one.value]));
-    program = spawn(params.command, params.args, { cwd: params.cwd, env, stdio: ["ignore", "pipe", "pipe"] });
-    program.printed = "";
-    program.stdout.on("data", (data) => { program.printed += data; });
-    program.ended = new Promise((resolve) => program.on("close", (exitCode, signal) => resolve({ exitCode, signal })));
-    return { terminalId: "t" };
-  })
-  .onRequest("terminal/wait_for_exit", () => program.ended)
-  .onRequest("terminal/output", () => ({ output: program.printed, truncated: false }))
-  .onRequest("terminal/release", () => { served.push("release"); return {}; })
   .onNotification("session/update", ({ params }) => { seen.push(params.update); });
 await app.connectWith(stream, async (agent) => {
   const about = await agent.request("initialize", { protocolVersion: 1, clientCapabilities: { fs: { readTextFile: true, writeTextFile: true }, terminal: true, auth: { terminal: true }, session: { notices: {} } } });

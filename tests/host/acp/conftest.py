@@ -99,9 +99,7 @@ def name_of(method: str, ending: str) -> str:
 
 @dataclass
 class Client:
-    """One editor. Questions are answered by `answer`, requests for files and terminals by `files`; without an answer they stay
-    open.
-    """
+    """One editor. Questions are answered by `answer`, requests for files by `files`; without an answer they stay open."""
 
     process: subprocess.Popen[bytes]
     errors: Path
@@ -153,7 +151,7 @@ class Client:
             self.asked.append(message)
             answer = self.answer(message)
             self._reply(message, answer)
-        elif str(message.get("method")).startswith(("fs/", "terminal/")):
+        elif str(message.get("method")).startswith("fs/"):
             self.asked.append(message)
             self._reply(message, self.files(message))
         return message
@@ -165,7 +163,7 @@ class Client:
             said: dict[str, Any] = {"error": {"code": -32603, "message": str(result)}}
         else:
             said = {"result": result}
-            if schema() and str(message["method"]).startswith(("fs/", "terminal/")):
+            if schema() and str(message["method"]).startswith("fs/"):
                 checker(name_of(message["method"], "Response")).validate(result)
         self.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}).encode() + b"\n")
 

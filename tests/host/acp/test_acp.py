@@ -40,6 +40,19 @@ def test_initialize_says_what_is_there_and_how_to_set_up_a_model(place: Place) -
     assert client.fail("authenticate", {"methodId": "other"})["code"] == -32602
 
 
+def test_a_server_that_the_editor_names_is_not_started_and_a_notice_says_so(place: Place, tmp_path: Path) -> None:
+    """It runs only what a person has added and reviewed (R18). One with a name of the configuration needs no words."""
+    (place.home / "config.jsonc").write_text(json.dumps({"mcp": {"servers": {"own": {"command": "true", "enabled": False}}}}))
+    client = place.start("hello")
+    client.begin()
+    started = tmp_path / "started"
+    of_editor = [{"name": name, "command": "touch", "args": [str(started)], "env": []} for name in ("own", "theirs")]
+    session = client.ask("session/new", {"cwd": str(place.vault), "mcpServers": [*of_editor, 5]})["sessionId"]
+    assert client.prompt(session) == "end_turn"
+    assert "MCP servers of the editor are not used: theirs. Next: moryflow mcp add" in client.said()
+    assert not started.exists() and client.asked == []
+
+
 def test_without_a_model_a_session_asks_for_authentication(place: Place) -> None:
     """An editor offers the setup on -32000, and shows the sentence (E.3)."""
     client = place.start()

@@ -12,7 +12,7 @@ from moryflow.acp.updates import UpdateMapper
 def replayed(result: dict[str, Any], name: str = "bash") -> dict[str, Any]:
     """Return the update about a call that was stored with this result."""
     session: Any = SimpleNamespace(id="s", row=SimpleNamespace(vault="/v"))
-    mapper = UpdateMapper(session, print, lambda tool: "bash" if tool == "bash" else "tool", {})
+    mapper = UpdateMapper(session, print, lambda tool: "bash" if tool == "bash" else "tool")
     call = {"id": "c", "name": name, "arguments": '{"description": "Look", "command": "ls a"}'}
     path: Any = [
         SimpleNamespace(id="n1", kind="assistant", payload={"calls": [call]}),

@@ -282,14 +282,6 @@ def test_doctor_works_where_there_is_no_sandbox_and_no_other_program(cli: Any) -
         assert "warn  shell: no sandbox" in done.stdout and "next: install bubblewrap" in done.stdout
 
 
-def test_doctor_warns_that_an_editor_runs_commands_outside_the_sandbox(cli: Any) -> None:
-    """What a person has turned on and forgotten is said beside the sandbox (ARCHITECTURE 12)."""
-    assert "acp.editorTerminal" not in cli("doctor").stdout
-    cli.config(acp={"editorTerminal": True})
-    said = cli("doctor").stdout
-    assert "warn  editor: acp.editorTerminal is on" in said and "next: moryflow config set acp.editorTerminal false" in said
-
-
 def test_a_newer_database_is_refused_with_a_sentence(cli: Any) -> None:
     """Exit code 1, the file is named and untouched (ARCHITECTURE §5)."""
     import sqlite3

@@ -224,7 +224,6 @@ SLIPS: dict[str, tuple[str, Any]] = {
     '"onlyPlugins": 7': ("onlyPlugins", []),
     '"agents": {"runtime": {"mode": "agent"}}': ("agents.runtime.mode.default", "agent"),
     '"agents": {"runtime": {"mode": {"default": "agnet"}}}': ("agents.runtime.mode.default", "agent"),
-    '"acp": {"editorTerminal": "no"}': ("acp.editorTerminal", False),
     '"agents": {"runtime": {"tools": {"external": {"enabled": "off"}}}}': ("agents.runtime.tools.external.enabled", False),
     f'"agents": {{"runtime": {{"permission": {{"rules": {DENY}}}}}}}': (
         "agents.runtime.permission.rules",

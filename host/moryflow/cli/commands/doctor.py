@@ -91,7 +91,6 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
         *await _sessions(host),
         DoctorFinding("search", "ok", "ripgrep is used" if shutil.which("rg") else NO_RIPGREP),
         *_of_plugins(host.plugin_set),
-        *_editor(host),
     ]
 
 
@@ -167,12 +166,6 @@ def _config(host: Host) -> Iterable[DoctorFinding]:
     if not problems:
         there = "no problems found in" if host.config.path.exists() else "not there, the defaults apply:"
         yield DoctorFinding("config", "ok", f"{there} {host.config.path}")
-
-
-def _editor(host: Host) -> Iterable[DoctorFinding]:
-    if host.config.get("acp.editorTerminal") is True:
-        text = "acp.editorTerminal is on: in an editor that offers a terminal, commands run there, outside the sandbox"
-        yield DoctorFinding("editor", "warning", text, "moryflow config set acp.editorTerminal false")
 
 
 def _plugins(host: Host) -> Iterable[DoctorFinding]:
