@@ -23,7 +23,7 @@ from moryflow_sdk.support.settings import Meta, Settings
 class InstructionSettings(Settings):
     """Which instruction files are read, and how much of them.
 
-    :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``; and addresses of plain text.
+    :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
     :ivar claude: read ``~/.claude/CLAUDE.md`` too.
     :ivar max_bytes: how many bytes of a file are used, with the files that it includes; the rest is left out, and reported.
     :ivar total_bytes: how many bytes are used of all files together; files that do not fit are left out.
@@ -46,16 +46,11 @@ config_path = "agents.runtime.instructions"
 
 
 @hookimpl
-async def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
+def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """Add the texts of the files to the stable part of the system prompt."""
     if not turn.config.enabled:
         return []
-    pages: Sequence[Instructions] = ()
-    if any(map(is_address, turn.config.files)):
-        from .pages import fetch_instructions
-
-        pages = await fetch_instructions(turn.config, turn.data_dir)
-    found = instructions_for(turn.vault, turn.home, turn.config, pages)
+    found = instructions_for(turn.vault, turn.home, turn.config)
     text = block(found, turn.vault)
     if (problems := remarks(found, turn.vault)) and problems != turn.session_state.get("said"):
         turn.session_state["said"] = problems  # shown once a session, and again if the text changes
@@ -87,7 +82,7 @@ def commands() -> Sequence[Command]:
 
 
 def _cli() -> object:
-    from .pages import instructions
+    from .cli import instructions
 
     return instructions
 
@@ -108,17 +103,15 @@ class Instructions(NamedTuple):
 
     :ivar text: its text, with the files that it includes; empty if it is left out.
     :ivar problems: why the file, or a part of it, is left out.
-    :ivar address: the address of a page that was fetched; empty for a file.
     """
 
     path: Path
     text: str = ""
     problems: tuple[str, ...] = ()
-    address: str = ""
 
     def name(self, vault: Path) -> str:
-        """Return the name of the file for people: its address or its short path."""
-        return self.address or short_path(self.path, vault)
+        """Return the name of the file for people: its short path."""
+        return short_path(self.path, vault)
 
     @property
     def tokens(self) -> int:
@@ -219,13 +212,11 @@ NAMED_IN = "agents.runtime.instructions.files"
 _WILD = re.compile(r"[*?\[]")
 
 
-def instructions_for(
-    vault: Path, home: Path, settings: InstructionSettings, pages: Sequence[Instructions] = ()
-) -> list[Instructions]:
-    """Return the files for a vault, then `pages`. Those that are left out have an empty text, and the reason as a problem."""
+def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> list[Instructions]:
+    """Return the files for a vault. Those that are left out have an empty text, and the reason as a problem."""
     found: list[Instructions] = []
     left = settings.total_bytes
-    for read in (*_files(vault, home, settings), *pages):
+    for read in _files(vault, home, settings):
         size = len(read.text.encode("utf-8", "replace"))
         if size > left:
             left_out = f"left out: all files together may have {settings.total_bytes} bytes"
@@ -261,7 +252,8 @@ def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[
     for folder in (home, *_project(vault)):
         yield from _usual_places(folder, NAMES)
     for pattern in settings.files:
-        if is_address(pattern):
+        if pattern.lower().startswith(("http://", "https://")):
+            yield Path(pattern), f"{NAMED_IN} names this address, and only files are read; save the page and name the file"
             continue
         try:
             yield from _matching_files(pattern, vault)
@@ -316,11 +308,6 @@ def _project(vault: Path) -> list[Path]:
     above = [vault, *vault.parents]
     root = next((at for at, folder in enumerate(above) if exists(folder / ".git")), 0)
     return above[: root + 1][::-1]
-
-
-def is_address(name: str) -> bool:
-    """Whether an entry of the setting ``files`` is an address and not a path."""
-    return name.lower().startswith(("http://", "https://"))
 
 
 # ---------------------------------------------------------------- The texts for the model and the person

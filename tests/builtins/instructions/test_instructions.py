@@ -79,6 +79,7 @@ def test_it_can_lead_no_further_than_its_folder(vault, home, person, tmp_path):
         ("docs", "names it, and it is not a file"),
         ("", "names it, and no file can be named like this"),
         ("~nobody-here/x.md", "no file can be named like this"),
+        ("https://example.org/rules.md", "only files are read"),
         ("a**b/x.md", ""),
     ],
 )
