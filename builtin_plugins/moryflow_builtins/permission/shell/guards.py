@@ -115,13 +115,9 @@ def _guard_of_code(name: str, command: SimpleCommand) -> UncoveredWords | None:
     """Return what is not covered of an interpreter: a script has to be spelled out, all other code exactly."""
     words, last = command.words, len(command.words) - 1
     texts = [word.text for word in words]
-    asks = INFORMS if "shell" in program(name).kinds else INFORMS | {"-v", "-h"}
-    if (
-        last == 1
-        and texts[1] in asks - ({"-V"} if "shell" in program(name).kinds else set())
-        and not command.piped
-        and not command.redirects
-    ):
+    # For a shell, `-v` and `-V` mean something else.
+    informs = {"--version", "--help"} if "shell" in program(name).kinds else INFORMS
+    if last == 1 and texts[1] in informs and not command.piped and not command.redirects:
         return None
     if "shell" in program(name).kinds:
         if shell_text(words) is not None or (fed_text(command) is not None and last == 0):
@@ -151,9 +147,7 @@ def _special(name: str, args: Sequence[str]) -> str:
             arg[:1] not in ("+", "-") and args[place - 1] not in ("-d", "--date") for place, arg in enumerate(args)
         ):
             return "date sets the clock"
-        case "printf" if re.search(r"%[^%a-mo-zA-Z]*n", "".join(args[:1]).replace("%%", "")) or "".join(args[:1]).startswith(
-            "-v"
-        ):
+        case "printf" if re.match(r"-v|.*%[^%a-mo-zA-Z]*n", "".join(args[:1]).replace("%%", ""), re.DOTALL):
             return "printf sets a variable"
         case "test" | "[" | "[[" if "-v" in args or any("[" in arg for arg in args):
             return "arithmetic in a test may run commands"
@@ -178,8 +172,7 @@ def _special(name: str, args: Sequence[str]) -> str:
         case _ if name in ADDS_WORDS:
             return f"{name} adds words that are known only when it runs"
         case _:
-            pass
-    return ""
+            return ""
 
 
 def _unknown_verb(name: str, args: Sequence[str]) -> int:
@@ -207,7 +200,8 @@ def _jq_reads_more(args: Sequence[str]) -> bool:
     words = iter(args)
     for word in words:
         if word in ("--arg", "--argjson"):
-            del plain[len(plain) :]
+            next(words, None)  # its name
+            next(words, None)  # its value
         elif word in ("--args", "--jsonargs"):
             plain += [next((one for one in words if not one.startswith("-")), "")]
             break
@@ -296,11 +290,8 @@ def _git(texts: Sequence[str]) -> tuple[int, str]:
     start, last = git_place([Word(text) for text in texts]), len(texts) - 1
     verb, rest = (texts[start], texts[start + 1 :]) if start <= last else ("", ())
     if not verb:
-        return last, "" if last == 0 or tuple(texts[1:]) in (
-            ("--version",),
-            ("--help",),
-            ("-v",),
-        ) else "git takes options of its own"
+        plain = last == 0 or texts[1:] in (["--version"], ["--help"], ["-v"])
+        return last, "" if plain else "git takes options of its own"
     for place, text in enumerate(texts[1:start], 1):
         if text.startswith("-") and text not in ("--no-pager", "-P", "--no-optional-locks", "-C"):
             return min(place + 1, start - 1), f"git {text} changes what git runs or reads"

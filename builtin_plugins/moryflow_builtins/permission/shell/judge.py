@@ -100,11 +100,14 @@ class Judge:
 
     def _unseen(self) -> None:
         """Refuse a command whose words or code are not seen, in a text that names what no tool changes."""
-        change = own_change_in_text(self._whole)
+        self._refuse_names(self._whole)
+
+    def _refuse_names(self, text: str) -> None:
+        change = own_change_in_text(text)
         if change:
-            self._add(change_refused(self._whole, change))
-        if names_own_folder(self._policy, self._whole):
-            self._add(folder_refused(self._policy, self._whole))
+            self._add(change_refused(text, change))
+        if names_own_folder(self._policy, text):
+            self._add(folder_refused(self._policy, text))
 
     def _ask(self, text: str, reason: str) -> None:
         """Ask about something that no rule covers."""
@@ -131,10 +134,8 @@ class Judge:
             self._not_read(text, f"it cannot be read surely: {why}")
             return
         if any(one.loop and one.words and one.words[0].text in _MOVES for one in commands):
-            self._bases, self._all = (
-                {*self._bases, None},
-                {*self._all, None},
-            )  # what stands before it in a loop runs again after it
+            self._bases.add(None)  # what stands before it in the loop runs again after it
+            self._all.add(None)
         left: list[tuple[tuple[int, ...], set[str | None], set[str | None]]] = []  # folders to return to after a subshell
         for command in commands:
             while left and command.scope[: len(left[-1][0])] != left[-1][0]:
@@ -155,11 +156,7 @@ class Judge:
         self._ask(text, why)
         for command in rough_commands(text) if self._denies else ():
             self._deny(command)
-        change = own_change_in_text(text)
-        if change:
-            self._add(change_refused(text, change))
-        if names_own_folder(self._policy, text):
-            self._add(folder_refused(self._policy, text))
+        self._refuse_names(text)
 
     def _deny(self, command: str) -> None:
         """Add the denial of a rule that would deny `command`, by the name of its program with or without its folder."""

@@ -12,6 +12,7 @@ is a text and no file.
 ``safe``       what it does with plain words is what its name says, so *always* may offer it with ``*``
 ``verb``       the same, but with its verb: ``npm test *``; :data:`SAFE_VERBS` says which
 ``sends``      uses the network
+``builds``     its words are files that it reads, and it writes what it makes of them
 ``copy``       only its last operand is changed, the others are read
 ``code``       runs code that is in its words, in a file or in its input
 ``shell``      the same, and the code is a shell's
@@ -128,8 +129,8 @@ WRAPPERS = {
     "env": ("uCS", 0), "timeout": ("ks", 1), "gtimeout": ("ks", 1), "nice": ("n", 0), "ionice": ("cnpP", 0), "nohup": ("", 0),
     "setsid": ("", 0), "stdbuf": ("ioe", 0), "time": ("fo", 0), "command": ("", 0), "builtin": ("", 0), "exec": ("a", 0),
     "sudo": ("ugpChrtTUD", 0), "doas": ("uC", 0), "xargs": ("aInLPsdEJR", 0), "chroot": ("", 1),
-    "strace": ("eopsuabEIOPSUX", 0),
-    "ltrace": ("eopsuanlx", 0), "unbuffer": ("", 0), "chrt": ("TPDp", 1), "taskset": ("p", 1), "caffeinate": ("tw", 0),
+    "strace": ("eopsuabEIOPSUX", 0), "ltrace": ("eopsuanlx", 0),
+    "unbuffer": ("", 0), "chrt": ("TPDp", 1), "taskset": ("p", 1), "caffeinate": ("tw", 0),
     "unshare": ("SGRwl", 0), "nsenter": ("tSG", 0), "flock": ("wE", 1), "watch": ("nq", 0), "parallel": ("jaINnLdPSJ", 0),
     "entr": ("", 0), "run0": ("", 0), "pkexec": ("", 0), "systemd-run": ("pu", 0),
 }  # fmt: skip
@@ -192,7 +193,7 @@ HARMLESS = re.compile(r"(?:LANG|LANGUAGE|NO_COLOR|LC_[A-Z]+)=[\w.@+:,-]*|TZ=(?:[
 """Assignments that change no more than how text looks."""
 
 NEUTRAL = _words("/dev/null /dev/stdout /dev/stderr /dev/stdin /dev/tty /dev/zero /dev/fd/0 /dev/fd/1 /dev/fd/2")
-INFORMS = _words("--version --help -V -version")
+INFORMS = _words("--version --help -V -version -v -h")
 
 SOUGHT = {
     "make": "Makefile makefile GNUmakefile", "npm": "package.json", "pnpm": "package.json", "yarn": "package.json",
@@ -246,7 +247,7 @@ OWN_READS = frozenset(
 )  # fmt: skip
 """Commands of ``moryflow`` that only read; a wildcard may cover them."""
 
-OWN_TURNS = _words("run chat dev tool run hook fire replay")
+OWN_TURNS = frozenset(["run", "chat", "dev", "tool run", "hook fire", "replay"])
 """Commands of ``moryflow`` that run turns; they must not set a freer mode or other rules."""
 
 

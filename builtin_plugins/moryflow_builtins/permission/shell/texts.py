@@ -9,25 +9,9 @@ from collections.abc import Iterator
 _CUTS = re.compile(r"[;&|\n(){}`<>]|\$\(")
 _QUOTED = re.compile(r"([\"'])(.*?)\1", re.DOTALL)
 _LEADING = frozenset(
-    [
-        "then",
-        "do",
-        "else",
-        "elif",
-        "if",
-        "while",
-        "until",
-        "!",
-        "time",
-        "exec",
-        "command",
-        "eval",
-        "coproc",
-        "case",
-        "in",
-        "function",
-    ]
-)
+    ["then", "do", "else", "elif", "if", "while", "until", "!", "time", "exec", "command", "eval", "coproc", "case", "in",
+     "function"]
+)  # fmt: skip
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=|\d*[<>]+.")
 
 
