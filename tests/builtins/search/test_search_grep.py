@@ -63,6 +63,7 @@ async def test_a_search_without_a_match_names_the_files_it_left_out(toolbox, eng
     })  # fmt: skip
     for path in [f"scripts/{number}.log" for number in range(7)]:
         (toolbox.vault / path).write_text("many\n")
+    settle(toolbox.vault)
     said = "no match\n[files that were left out, as ignored or binary, have the pattern in them: "
     assert (await toolbox.arun(grep, pattern="needle")).output == f"{said}nul.js, scripts/w.py]"
     assert (await toolbox.arun(grep, pattern="NEEDLE", path="scripts", ignore_case=True)).output == f"{said}scripts/w.py]"
