@@ -1,4 +1,4 @@
-"""One strict server on loopback that plays sixteen services: it refuses what each is documented or reported to refuse.
+"""Strict servers on loopback that play sixteen services: they refuse what each is documented or reported to refuse.
 
 The rules and their sources are in :data:`RULES`; ``docs/services.md`` has the same rows in words.
 """
@@ -46,6 +46,7 @@ SERVICES = {
     "openrouter": Service("openrouter", "google/gemini-3-pro", "reasoning_details"),
     "groq": Service("groq", "openai/gpt-oss-120b", "reasoning"),
     "bedrock": Service("gateway", "bedrock-claude", "thinking_blocks"),
+    "anthropic": Service("anthropic", "claude-sonnet-4-5", "thinking_blocks"),
     "vllm": Service("vllm", "qwen3", "reasoning"),
     "llamacpp": Service("llamacpp", "qwen3", "reasoning_content"),
     "ollama": Service("ollama", "qwen3", "reasoning"),
@@ -121,7 +122,10 @@ RULES = [
     rule(
         {"openai", "azure"},
         "https://github.com/anomalyco/opencode/issues/37964",
-        says("Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.", lambda b: "max_tokens" in b),
+        says(
+            "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.",
+            lambda b: "max_tokens" in b,
+        ),
         param="max_tokens",
     ),
     rule(
@@ -164,12 +168,19 @@ RULES = [
             lambda b: not all(re.fullmatch(r"[A-Za-z0-9]{9}", call["id"]) for m in asked(b) for call in m["tool_calls"]),
         ),
     ),
-    rule({"mistral"}, "https://github.com/charmbracelet/crush/issues/1590", lambda body: keys_of(body, {"prefix"}, "mistral"), status=422),
+    rule(
+        {"mistral"},
+        "https://github.com/charmbracelet/crush/issues/1590",
+        lambda body: keys_of(body, {"prefix"}, "mistral"),
+        status=422,
+    ),
     rule({"groq"}, "https://github.com/janhq/jan/issues/8136", lambda body: keys_of(body, {"reasoning"}, "groq")),
     rule(
         {"deepseek", "glm", "qwen"},
         "https://github.com/UKGovernmentBEIS/inspect_ai/issues/4916",
-        says("This response_format type is unavailable now", lambda b: b.get("response_format", {}).get("type") == "json_schema"),
+        says(
+            "This response_format type is unavailable now", lambda b: b.get("response_format", {}).get("type") == "json_schema"
+        ),
     ),
     rule(
         {"groq", "llamacpp"},
@@ -225,7 +236,9 @@ class StrictServer:
                 error = {"message": message, "type": "invalid_request_error", "param": wanted.param}
                 return wanted.status, json.dumps({"error": error}).encode()
         chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in self._deltas(body)]
-        return 200, "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, "[DONE]"]).replace('"[DONE]"', "[DONE]").encode()
+        return 200, "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, "[DONE]"]).replace(
+            '"[DONE]"', "[DONE]"
+        ).encode()
 
     def _deltas(self, body: Body) -> Iterator[tuple[Body, str | None]]:
         written = json.dumps(body["messages"], ensure_ascii=False)
@@ -268,6 +281,87 @@ class StrictServer:
                     yield {key: text}, None
         yield {"tool_calls": calls}, None
         yield {}, "tool_calls"
+
+
+def _blocks(message: Body) -> list[Body]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _anthropic_fault(body: Body) -> str:
+    """What Anthropic refuses in a turn with tools and in one that thinks (sources: the pages of extended thinking and tool use)."""
+    messages = [(message["role"], _blocks(message)) for message in body["messages"]]
+    for at, (_, blocks) in enumerate(messages):
+        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        results = [block["tool_use_id"] for block in (messages[at + 1][1] if calls else ()) if block["type"] == "tool_result"]
+        if calls != results:
+            return "`tool_use` ids were found without `tool_result` blocks immediately after"
+        if any(block["type"] == "thinking" and block.get("signature") != SIGNATURE for block in blocks):
+            return "Invalid `signature` in `thinking` block"
+    for tool in body.get("tools", ()):
+        if '"items": [' in json.dumps(tool):
+            return "input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12"
+    if not body.get("thinking"):
+        return ""
+    if body.get("temperature", 1) != 1:
+        return "`temperature` may only be set to 1 when thinking is enabled"
+    if body["max_tokens"] <= body["thinking"].get("budget_tokens", 0):
+        return "`max_tokens` must be greater than `thinking.budget_tokens`"
+    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        return "Thinking may not be enabled when tool_choice forces tool use"
+    answers = [blocks for role, blocks in messages if role == "assistant"]
+    if messages[-1][1][0]["type"] == "tool_result" and answers[-1][0]["type"] not in ("thinking", "redacted_thinking"):
+        return "Expected `thinking` or `redacted_thinking`, but found `tool_use`"
+    return ""
+
+
+class StrictAnthropic(StrictServer):
+    """Plays Anthropic's own protocol, which litellm speaks."""
+
+    @property
+    def url(self) -> str:
+        return super().url.removesuffix("/v1")
+
+    def answer(self, body: Body) -> tuple[int, bytes]:
+        self.bodies.append(body)
+        if message := _anthropic_fault(body):
+            self.refused.append(message)
+            return 400, json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": message}}).encode()
+        blocks = list(self._answer_blocks(body))
+        head = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "m",
+            "usage": {"input_tokens": 7, "output_tokens": 1},
+        }
+        events: list[Body] = [{"type": "message_start", "message": head}]
+        for at, (first, deltas) in enumerate(blocks):
+            events.append({"type": "content_block_start", "index": at, "content_block": first})
+            events += [{"type": "content_block_delta", "index": at, "delta": delta} for delta in deltas]
+            events.append({"type": "content_block_stop", "index": at})
+        reason = "tool_use" if blocks[-1][0]["type"] == "tool_use" else "end_turn"
+        events.append({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}})
+        events.append({"type": "message_stop"})
+        return 200, "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
+
+    def _answer_blocks(self, body: Body) -> Iterator[tuple[Body, list[Body]]]:
+        last = _blocks(body["messages"][-1])
+        chat = {**body, "messages": [{"role": "system", "content": body.get("system", "")}, *body["messages"]]}
+        looks = last[-1]["type"] != "tool_result" and "look" in json.dumps(last) and body.get("tools")
+        deltas = list(
+            self._deltas({**chat, "response_format": body.get("output_format") or body.get("output_config", {}).get("format")})
+        )
+        if not looks or "content" in deltas[0][0]:
+            yield {"type": "text", "text": ""}, [{"type": "text_delta", "text": deltas[0][0].get("content", "all done")}]
+            return
+        if body.get("thinking"):
+            signed = {"type": "signature_delta", "signature": SIGNATURE}
+            yield {"type": "thinking", "thinking": ""}, [{"type": "thinking_delta", "thinking": "I look."}, signed]
+        for at in (0, 1):
+            call = {"type": "tool_use", "id": f"toolu_{len(self.bodies)}_{at}", "name": "ls", "input": {}}
+            yield call, [{"type": "input_json_delta", "partial_json": "{}"}]
 
 
 def _handler(server: StrictServer) -> type[BaseHTTPRequestHandler]:

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "data" / "services"))
 
-from strict import RULES, SERVICES, SIGNATURE, StrictServer
+from strict import RULES, SERVICES, SIGNATURE, StrictAnthropic, StrictServer
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
@@ -26,7 +26,7 @@ def pair(p: tuple[int, str], tags: list | None = None) -> str:
 """
 
 
-def configure(cli: Any, *servers: StrictServer) -> None:
+def configure(cli: Any, *servers: StrictServer, **more: Any) -> None:
     providers = {
         SERVICES[server.service].provider: {
             "baseUrl": server.url,
@@ -36,7 +36,7 @@ def configure(cli: Any, *servers: StrictServer) -> None:
         for server in servers
     }
     runtime = {"tools": {"external": {"enabled": True}}, "titles": {"model": "session"}}
-    cli.config(models={"providers": providers}, agents={"runtime": runtime})
+    cli.config(models={"providers": providers}, agents={"runtime": runtime}, **more)
     (cli.home / "tools").mkdir(exist_ok=True)
     (cli.home / "tools" / "pair.py").write_text(ODD_TOOL, encoding="utf-8")
     (cli.vault / "dot.png").write_bytes(PNG)
@@ -52,28 +52,43 @@ def succeeds(cli: Any, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("service", SERVICES)
+def whole_session(cli: Any, server: StrictServer, model: str, saved: Path) -> None:
+    """Images, effort, a schema, two calls at once, a summary, a fork, an export and an import, all with one service."""
+    assert succeeds(cli, "run", "-m", model, "-f", "dot.png", "--effort", "high", "look at this") == "all done\n"
+    assert succeeds(cli, "run", "-c", "look again") == "all done\n"
+    assert json.loads(succeeds(cli, "run", "-c", "how many?", "--schema", json.dumps(SCHEMA))) == {"n": 1}
+    for word in ("one", "two", "three", "four"):
+        succeeds(cli, "run", "-c", f"{word} {'and so on ' * 600}")
+    succeeds(cli, "session", "compact")
+    assert succeeds(cli, "run", "-c", "look once more") == "all done\n"
+    succeeds(cli, "session", "fork")
+    assert succeeds(cli, "run", "-c", "look in the fork") == "all done\n"
+    succeeds(cli, "session", "export", "--to", str(saved))
+    succeeds(cli, "session", "import", str(saved))
+    assert succeeds(cli, "run", "-c", "look after the import") == "all done\n"
+
+
+@pytest.mark.parametrize("service", [name for name in SERVICES if name != "anthropic"])
 def test_one_session_passes_on_every_service(cli: Any, service: str, tmp_path: Path) -> None:
     """What a service wants back goes back, what it refuses is not sent again (S4.6, S0.24, S0.79)."""
     with StrictServer(service) as server:
         configure(cli, server)
-        model = model_of(service)
-        assert succeeds(cli, "run", "-m", model, "-f", "dot.png", "--effort", "high", "look at this") == "all done\n"
-        assert succeeds(cli, "run", "-c", "look again") == "all done\n"
-        assert json.loads(succeeds(cli, "run", "-c", "how many?", "--schema", json.dumps(SCHEMA))) == {"n": 1}
-        for word in ("one", "two", "three", "four"):
-            succeeds(cli, "run", "-c", f"{word} {'and so on ' * 600}")
-        succeeds(cli, "session", "compact")
-        assert succeeds(cli, "run", "-c", "look once more") == "all done\n"
-        succeeds(cli, "session", "fork")
-        assert succeeds(cli, "run", "-c", "look in the fork") == "all done\n"
-        succeeds(cli, "session", "export", "--to", str(tmp_path / "s.jsonl"))
-        succeeds(cli, "session", "import", str(tmp_path / "s.jsonl"))
-        assert succeeds(cli, "run", "-c", "look after the import") == "all done\n"
+        whole_session(cli, server, model_of(service), tmp_path / "s.jsonl")
         if SERVICES[service].reasoning in ("extra_content", "reasoning_details", "thinking_blocks"):
             assert SIGNATURE in json.dumps(server.bodies[-1]["messages"])
         summary = next(body for body in server.bodies if "You write the record" in json.dumps(body["messages"]))
         assert summary.keys() <= {"model", "stream", "stream_options", "messages"}
+
+
+@pytest.mark.slow
+def test_one_session_passes_at_anthropic_through_litellm(cli: Any, tmp_path: Path) -> None:
+    """Signed thinking goes back with each call, also after a fork and an import (S4.6, S0.24)."""
+    with StrictAnthropic("anthropic") as server:
+        configure(cli, server, disabledPlugins=[])
+        cli.environ["ANTHROPIC_API_KEY"] = "k"
+        whole_session(cli, server, model_of("anthropic"), tmp_path / "s.jsonl")
+        assert SIGNATURE in json.dumps(server.bodies[-1]["messages"])
+        assert server.refused == []
 
 
 @pytest.mark.parametrize("later", ["deepseek", "kimi", "gemini", "groq", "mistral", "bedrock"])
