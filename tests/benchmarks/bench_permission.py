@@ -134,13 +134,13 @@ def _examples() -> list[Figure]:
 
 
 def _day(vault: Path) -> list[Figure]:
-    """Count the questions of a day: 110 commands of everyday work, and the harmless ones of the examples."""
+    """Count the questions of a day: commands of everyday work in their order, repeated ones too, and harmless ones of the examples."""
     lines = (DATA / "permission" / "day.txt").read_text("utf-8").splitlines()[1:]
     rows = (json.loads(line) for line in (DATA / "permission" / "shell_extra.jsonl").read_text("utf-8").splitlines())
     harmless = [
         row["command"] for row in rows if row["kind"] == "benign" and row["ruleset"] == "readonly" and "mode" not in row
     ]
-    day = list(dict.fromkeys((*lines, *harmless[:190])))
+    day = [*lines, *harmless[: 300 - len(lines)]]
 
     def questions(rules: list[Rule], confined: bool) -> float:
         turn = _turn(vault, rules)

@@ -38,7 +38,7 @@ _LOOK = _runs(
     "readlink *", "sed *", "awk *", "jq *", "man *", "ps *", "id", "whoami", "uname *", "md5sum *", "sha256sum *",
     "git status *", "git diff *", "git log *", "git show *", "git blame *", "git branch", "git branch -a", "git branch -v",
     "git branch -vv", "git branch --show-current", "git branch --list", "git rev-parse *", "git ls-files *", "git remote",
-    "git describe *", "git shortlog *", "git stash list", "git remote -v", "git tag --list",
+    "uniq", "uniq -c", "uniq -d", "git describe *", "git shortlog *", "git stash list", "git remote -v", "git tag --list",
 )  # fmt: skip
 
 _BUILD = _runs(
