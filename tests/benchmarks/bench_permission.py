@@ -134,7 +134,7 @@ def _examples() -> list[Figure]:
 
 
 def _day(vault: Path) -> list[Figure]:
-    """Count the questions of a day: commands of everyday work in their order, repeated ones too, and harmless ones of the examples."""
+    """Count the questions of a day: commands of everyday work in their order, and harmless ones of the examples."""
     lines = (DATA / "permission" / "day.txt").read_text("utf-8").splitlines()[1:]
     rows = (json.loads(line) for line in (DATA / "permission" / "shell_extra.jsonl").read_text("utf-8").splitlines())
     harmless = [

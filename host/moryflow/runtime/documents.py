@@ -63,7 +63,12 @@ def init_json(host: Host, session: Session) -> dict[str, Any]:
 
 async def with_title(store: Store, row: SessionRow) -> SessionRow:
     """Return `row` with a title: its own, or the first prompt if the first turn was killed before it gave a title."""
-    return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), BRIEF))
+    if row.title:
+        return row
+    try:
+        return row._replace(title=first_line(await store.first_prompt(row.id), BRIEF))
+    except MoryflowError as error:  # one damaged session must not cost the list of all
+        return row._replace(title=f"({error.message})")
 
 
 def node_json(node: Node) -> dict[str, Any]:
@@ -87,10 +92,14 @@ async def node_id_of(store: Store, session: str, name: str) -> str:
 
     :raises ConfigError: no node matches, or several do.
     """
-    named = await store.labels(session)
+    try:
+        named, nodes = await store.labels(session), await store.nodes(session)
+    except MoryflowError as error:
+        if error.code != "corrupt":
+            raise
+        return name  # a node of the session is damaged: the whole id of one before it still leads there
     if (label := unicodedata.normalize("NFC", name)) in named:
         return named[label]
-    nodes = await store.nodes(session)
     found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if name and node.id.startswith(name)]
     if len(found) == 1:
         return found[0]

@@ -131,14 +131,14 @@ class Store(Protocol):
         """Finish running work and close the database."""
         ...
 
-    def damages(self) -> AsyncIterator[str]:
-        """Read the whole database, check every hash, and yield a sentence for each damage."""
+    def damages(self) -> AsyncIterator[tuple[str, str]]:
+        """Read the whole database, check every hash, and yield a sentence and the next command for each damage."""
         ...
 
     async def repair(self) -> bool:
-        """Move a damaged database aside and continue with its sound rows; return whether it was damaged.
+        """Move a damaged database aside and put the last backup in its place; return whether it was damaged.
 
-        ``notices`` says what was lost.
+        ``notices`` says which backup that is.
         """
         ...
 

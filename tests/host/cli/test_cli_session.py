@@ -90,31 +90,33 @@ def test_an_answer_that_names_no_calls_is_gone_on_from(cli: Any, talked: str) ->
     assert (done.returncode, texts(cli, talked)[-1]) == (0, "goes on")
 
 
-@pytest.mark.parametrize("command", ["run", "doctor --repair", "session show", "session tree"])
+@pytest.mark.parametrize("command", ["run", "session show", "session tree"])
 def test_a_flipped_byte_is_named_by_session_and_node(cli: Any, talked: str, command: str) -> None:
-    """``doctor`` names it and changes nothing; what opens or reads the session says at once what it lost (S1.6)."""
+    """``doctor`` names it and changes nothing; what reads the session names it too, and a fork keeps what is before (S1.6)."""
     file = cli.home / "sessions.db"
     with closing(sqlite3.connect(file)) as db:
-        node, seq, payload = db.execute("SELECT id, seq, payload FROM nodes ORDER BY seq DESC LIMIT 1").fetchone()
+        node, seq, payload, above = db.execute(
+            "SELECT id, seq, payload, parent FROM nodes ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("DROP TRIGGER nodes_never_change")
         db.execute("UPDATE nodes SET payload = ? WHERE id = ?", (payload.replace("second answer", "second answes"), node))
         db.commit()
+    named = f"node {node} (no. {seq}) of session {talked} is not what was stored"
     for _ in range(2):
         looked = cli("doctor")
         assert looked.returncode == 3
-        assert f"BAD   sessions: node {node} (no. {seq}) of session {talked} is not what was stored" in looked.stdout
-        assert "next: moryflow doctor --repair" in looked.stdout
-    prompt = ("-r", talked, "-m", cli.script("goes on"), "more", "-q") if command == "run" else ()
-    done = cli(*command.split(), *prompt, *([talked] if command.startswith("session") else []))
+        assert f"BAD   sessions: {named}" in looked.stdout
+        assert f"next: moryflow session fork {talked} --node {above} " in looked.stdout
+    prompt = ("-r", talked, "-m", cli.script("goes on"), "more", "-q") if command == "run" else (talked,)
+    done = cli(*command.split(), *prompt)
+    assert done.returncode == 1 and named in done.stderr
     assert "answes" not in done.stdout
-    if command != "doctor --repair":
-        assert done.returncode == 0
-        assert done.stderr.count(f"{node} of session {talked} is lost, so it goes on after") == 1
-    else:
-        assert f"{node} of session {talked} is lost" in done.stdout
+    assert talked in cli("session", "list").stdout
+    assert cli("session", "fork", talked, "--node", above).returncode == 0
+    assert cli("run", "-c", "-m", cli.script("goes on"), "more", "-q").returncode == 0
+    assert cli("session", "delete", talked, "--yes").returncode == 0
     assert "BAD   sessions" not in cli("doctor").stdout
-    assert "answes" not in "".join(texts(cli, talked))
 
 
 def test_an_export_that_fails_leaves_the_earlier_one(cli: Any, talked: str, tmp_path: Any) -> None:

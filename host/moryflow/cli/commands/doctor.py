@@ -35,7 +35,7 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 
 
 @click.command("doctor")
-@click.option("--repair", is_flag=True, help="Set a damaged session database aside, and continue with what is sound in it.")
+@click.option("--repair", is_flag=True, help="Set a damaged session database aside, and go on with the last backup.")
 @document_options
 def command(flags: Flags, repair: bool) -> int:
     """Check everything a run needs, and each stored node; exit code 3 if something is broken."""
@@ -61,8 +61,7 @@ def _one_line(text: str) -> str:
     return plain(" ".join(text.splitlines()))
 
 
-MOST_DAMAGES = 10
-REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with what is sound in it)"
+MAX_DAMAGES = 10
 LITTLE_SPACE = 200 * 1024 * 1024
 NO_RIPGREP = "built in; ripgrep (rg) would be used if it were there"
 
@@ -278,11 +277,11 @@ async def _damages(store: Store) -> list[DoctorFinding]:
     found: list[DoctorFinding] = []
     stored: Any = store.damages()  # a generator, though the protocol promises only an iterator
     async with aclosing(stored) as damages:
-        async for damage in damages:
-            if len(found) == MOST_DAMAGES:
-                found.append(DoctorFinding("sessions", "bad", "and more like it", REPAIR))
+        async for sentence, next_step in damages:
+            if len(found) == MAX_DAMAGES:
+                found.append(DoctorFinding("sessions", "bad", "and more like it", next_step))
                 break
-            found.append(DoctorFinding("sessions", "bad", damage, REPAIR))
+            found.append(DoctorFinding("sessions", "bad", sentence, next_step))
     return found
 
 

@@ -39,8 +39,10 @@ SLOW_FOR = 10
 _CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})
 _LOCK_PATIENCE = 30.0
+BACKUP_INTERVAL = 24 * 60 * 60
 PARTS = ("", "-wal", "-shm")
-SALVAGED = ".salvaged"
+BACKUP = ".backup"
+RESTORED = ".restored"
 _LOG_LIMIT = 64 * 1024 * 1024
 
 
@@ -107,13 +109,23 @@ class Lane:
 class Database:
     """The session database of one home folder.
 
-    :param recover: replaces a damaged file; returns a notice for the person, or ``None`` if the file is sound.
+    :param restore: replaces a damaged file; returns a notice for the user, or ``None`` if the file is sound.
+    :param back_up: copies the file if the last copy is old.
     :param patience: seconds to wait for another process's transaction before raising ``locked``.
     """
 
-    def __init__(self, path: Path, recover: Callable[[Path], str | None], *, patience: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        restore: Callable[[Path], str | None],
+        back_up: Callable[[Path], None],
+        *,
+        patience: float = 5.0,
+    ) -> None:
         self.path = path.absolute()
-        self._recover = recover
+        self._restore = restore
+        self._back_up = back_up
+        self._next_backup = time.monotonic() + BACKUP_INTERVAL
         self.notices: list[str] = []
         self.news: list[str] = []
         self._reader = Lane(self.path, writes=False, patience=patience)
@@ -136,6 +148,9 @@ class Database:
 
         :raises StoreError: nothing was stored.
         """
+        if time.monotonic() > self._next_backup:  # a server may not close for weeks
+            self._next_backup = time.monotonic() + BACKUP_INTERVAL
+            self._reader.executor.submit(self._back_up, self.path)
         for result in self._write_on_loop(work):
             if applied is not None:
                 applied(result)
@@ -208,8 +223,11 @@ class Database:
 
     def close(self) -> None:
         """Finish the last write and close; the writer closes last, so that it writes the log into the file."""
+        wrote = self._writer.is_current()
         self._reader.close()
         self._writer.close()
+        if wrote:
+            self._back_up(self.path)
 
     def _run_repairing(self, lane: Lane, work: Work[T]) -> T:
         """Run `work`; if the database is damaged, repair it once and run `work` again."""
@@ -243,8 +261,8 @@ class Database:
         return result
 
     def repair(self) -> bool:
-        """Replace a damaged file by one with its sound rows; return whether it was damaged."""
-        notice = self._with_store_errors(lambda: self._recover(self.path))
+        """Replace a damaged file by the last backup; return whether it was damaged."""
+        notice = self._with_store_errors(lambda: self._restore(self.path))
         if notice is not None:
             self.notices.append(notice)
             self.news.append(notice)
@@ -381,11 +399,11 @@ def _has_content(path: Path, suffix: str = "") -> bool:
 
 
 def _require_nothing_left(path: Path) -> None:
-    """Refuse to create a database beside the log of a lost one, or before an interrupted repair is complete.
+    """Refuse to create a database beside the log of a lost one, or before an interrupted restore is complete.
 
-    :raises Damaged: there is such a log, or such a repair.
+    :raises Damaged: there is such a log, or such a restore.
     """
-    if _has_content(path, "-wal") or beside(path, SALVAGED).exists():
+    if _has_content(path, "-wal") or beside(path, RESTORED).exists():
         raise Damaged("the file is missing or empty, but its log is there")
 
 

@@ -20,6 +20,21 @@ class Damaged(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
+class DamagedRow(Damaged):
+    """A row that is not what was stored, in a file that SQLite can read: it costs its session, and nothing else.
+
+    :param session: the session that the row belongs to.
+    :param before: the last sound node before it, if that is known.
+    """
+
+    def __init__(self, message: str, session: str, before: str | None = None) -> None:
+        super().__init__(message)
+        keep = f"moryflow session fork {session} --node {before} keeps what is before it; " if before else ""
+        self.next_step = f"{keep}moryflow session delete {session} removes the session"
+
+
+REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with the last backup)"
+
 FAILURES = (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError)
 """The errors that a database may raise; :func:`code_of` maps them to our codes."""
 
@@ -59,10 +74,7 @@ _SENTENCES = {
     ),
     "many_files": ("this process may open no more files", "ulimit -n 1024, then try again"),
     "readonly": ("the session database cannot be written", "make it writable, or set MORYFLOW_HOME to a folder that is"),
-    "corrupt": (
-        "the session database is damaged",
-        "moryflow doctor --repair (it keeps the file aside, and goes on with what is sound in it)",
-    ),
+    "corrupt": ("the session database is damaged", REPAIR),
     "too_large": ("a value is larger than the session database can hold", "make the output smaller"),
     "invalid": ("the session database refused the change", "moryflow doctor"),
 }
@@ -87,6 +99,8 @@ def code_of(error: BaseException) -> str:
 def store_error(error: BaseException, path: Path, *, reading: bool = False) -> StoreError:
     """Return the :class:`StoreError` for `error` about the database at `path`; the caller raises it ``from error``."""
     code, where = code_of(error), path
+    if isinstance(error, DamagedRow):
+        return StoreError(str(error), code=code, where=str(path), next_step=error.next_step)
     if code in ("io", "readonly") and (locked_up := _not_writable(path)) is not None:
         code, where = "readonly", locked_up
     elif code == "io" and _free_bytes(path) < _FULL_DISK:

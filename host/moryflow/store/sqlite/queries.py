@@ -14,7 +14,7 @@ from moryflow.store.protocol import StoreError
 from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, HookCallRow, Node, SessionRow, labels, nodes_for_view
 from moryflow.store.sqlite.schema import has_its_arguments, node_hash
 
-from .failures import Damaged
+from .failures import DamagedRow
 from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text
 
 R = TypeVar("R")
@@ -93,16 +93,16 @@ def live_path_of(connection: sqlite3.Connection, session: str, node: str | None)
 
     :raises Damaged: a node that was read does not match its hash, or a node is missing.
     """
-    with closing(_upwards(connection, session, node, whole=True)) as upwards:
+    with closing(_upwards(connection, session, node)) as upwards:
         return nodes_for_view(upwards)
 
 
-def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, whole: bool = False) -> Generator[Node]:
+def _upwards(connection: sqlite3.Connection, session: str, node: str | None) -> Generator[Node]:
     """Yield the nodes from `node` to the root; nodes of other branches are skipped.
 
     Each node is checked against its hash. This needs the parent's hash, so a node is yielded after its parent was read.
 
-    :param whole: raise if the path does not reach a root; in a repaired database a path may end earlier.
+    :raises Damaged: a node does not match its hash, or the path does not reach a root.
     """
     if node is None:
         return
@@ -118,12 +118,9 @@ def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, 
                 yield _verified(row, "")
                 return
     above = execute(connection, _HASH_OF, (session, node)).fetchone()
-    if above is not None:  # the parent exists, but with a larger seq than its child
-        raise Damaged(_damage_of_node(child) if child else f"node {node} of session {session} cannot be read")
-    if whole:
-        raise Damaged(f"node {node} of session {session} is missing")
-    if child is not None:
-        yield node_of(child)
+    if above is not None and child is not None:  # the parent exists, but with a larger seq than its child
+        raise _damaged_node(child)
+    raise DamagedRow(f"node {node} of session {session} is missing", session)
 
 
 def node_of(row: Sequence[Any]) -> Node:
@@ -141,18 +138,23 @@ def nodes_of(connection: sqlite3.Connection, session: str) -> Iterator[Node]:
     for row in execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,)):
         above = hashes.get(row[_PARENT])
         hashes[row[0]] = row[_HASH]
-        yield node_of(row) if above is None else _verified(row, above)  # an earlier repair may have lost the parent
+        yield _verified(row, above or "")
 
 
-def nodes_where(connection: sqlite3.Connection, condition: str, values: Sequence[Any] = ()) -> Iterator[tuple[int, Node]]:
+def nodes_where(
+    connection: sqlite3.Connection, condition: str, values: Sequence[Any] = (), *, skip_damaged: bool = False
+) -> Iterator[tuple[int, Node]]:
     """Yield the row number and the node of each row that satisfies an SQL `condition` on the table ``n``.
 
+    :param skip_damaged: leave out nodes that do not match their hash.
     :raises Damaged: a node does not match its hash.
     """
     for *row, number, above in execute(connection, f"{_SELECT_WITH_PARENT} {condition}", values):
-        if row[_PARENT] is None:
-            above = ""
-        yield number, node_of(row) if above is None else _verified(row, above)
+        try:
+            yield number, _verified(row, above or "")
+        except DamagedRow:
+            if not skip_damaged:
+                raise
 
 
 def _verified(row: Sequence[Any], above: str) -> Node:
@@ -162,12 +164,12 @@ def _verified(row: Sequence[Any], above: str) -> Node:
     :raises Damaged: the node does not match its hash.
     """
     if node_hash(above, text(row[_KIND]), text(row[_PAYLOAD])) != row[_HASH]:
-        raise Damaged(_damage_of_node(row))
+        raise _damaged_node(row)
     return node_of(row)
 
 
-def _damage_of_node(row: Sequence[Any]) -> str:
-    return f"node {row[0]} (no. {row[2]}) of session {row[1]} is not what was stored"
+def _damaged_node(row: Sequence[Any]) -> DamagedRow:
+    return DamagedRow(f"node {row[0]} (no. {row[2]}) of session {row[1]} is not what was stored", row[1], row[_PARENT])
 
 
 def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:
@@ -201,7 +203,8 @@ def call_of(row: Sequence[Any]) -> CallRow:
     """
     call = CALLS.load(row)
     if not has_its_arguments(call.args, call.hash):
-        raise Damaged(f"the arguments of call {call.id} of session {call.session} are not what was stored")
+        message = f"the arguments of call {call.id} of session {call.session} are not what was stored"
+        raise DamagedRow(message, call.session)
     return call
 
 
@@ -279,7 +282,7 @@ def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
     try:
         return HOOK_CALLS.load(row).each()
     except (TypeError, ValueError) as error:
-        raise Damaged(f"a stored row of hook calls is invalid ({error})") from error
+        raise DamagedRow(f"a stored row of hook calls is invalid ({error})", str(row[0])) from error
 
 
 def events_of(
@@ -315,4 +318,4 @@ def event_of(row: Sequence[Any]) -> Event:
     try:
         return Event(type=text(kind), session=text(session), ts=text(ts), seq=seq, **decode_stored(body))
     except (ValueError, TypeError) as error:
-        raise Damaged(f"event {seq} is not what was stored ({error})") from error
+        raise DamagedRow(f"event {seq} is not what was stored ({error})", str(session)) from error

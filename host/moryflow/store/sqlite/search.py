@@ -79,7 +79,7 @@ def extend_index(connection: sqlite3.Connection) -> bool:
     """
     connection.execute(_CREATE)
     until = _until(connection)
-    rows = list(nodes_where(connection, f"WHERE n.number > ? ORDER BY n.number LIMIT {_BATCH}", (until,)))
+    rows = list(nodes_where(connection, f"WHERE n.number > ? ORDER BY n.number LIMIT {_BATCH}", (until,), skip_damaged=True))
     with _changing(connection):
         connection.executemany(_INSERT, [(number, _indexed(node.payload)) for number, node in rows if node.kind in _KINDS])
     if rows:
@@ -117,7 +117,9 @@ def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
     with _index_errors():
         numbers = connection.execute("SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT ?", (query, limit))
         found = [row[0] for row in numbers]
-    nodes = (node for number in found for _, node in nodes_where(connection, "WHERE n.number = ?", (number,)))
+    nodes = (
+        node for number in found for _, node in nodes_where(connection, "WHERE n.number = ?", (number,), skip_damaged=True)
+    )
     return [_hit(node, words) for node in nodes]
 
 
@@ -127,7 +129,7 @@ def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
     condition = f"WHERE n.kind IN {_KINDS!r} AND {likes} ORDER BY n.number DESC"
     patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
     hits: list[Hit] = []
-    for _, node in nodes_where(connection, condition, patterns):
+    for _, node in nodes_where(connection, condition, patterns, skip_damaged=True):
         text = text_of(node.payload).casefold()
         if all(word.casefold() in text for word in words):
             hits.append(_hit(node, words))

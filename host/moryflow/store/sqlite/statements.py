@@ -227,9 +227,8 @@ def fork(connection: sqlite3.Connection, session: str, node: str | None, title: 
     questions and mode ``agent``. Sub-agents stay with the original; a copy of a sub-agent's session is a main session.
     """
     source = session_row(connection, session)
+    _require_node(connection, session, node)
     path = path_of(connection, session, node or source.active)
-    if node is not None and not path:
-        raise invalid(f"session {session} has no node {node!r}", next_step=f"moryflow session tree {session}")
     active, moment = path[-1].id if path else None, now()
     origin = {"session": source.id, "node": active}
     row = SessionRow(

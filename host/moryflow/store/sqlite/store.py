@@ -16,7 +16,7 @@ from moryflow.store.records import REPLIES, ApprovalRow, CallRow, Hit, HookCallR
 
 from . import queries as reading
 from . import statements as writing
-from .database import Database
+from .database import BACKUP, Database, beside, remove
 from .failures import store_error
 from .locks import FileLock
 from .schema import HOOK_CALLS, RUNS, decode_stored, execute, random_id, text
@@ -41,7 +41,7 @@ class SqliteStore:
         :param patience: seconds to wait for another process's lock before raising ``locked``.
         :raises StoreError: the file is of a newer version or of another program, or cannot be used.
         """
-        database = Database(path, _recover, patience=patience)
+        database = Database(path, _restore, _back_up, patience=patience)
         database.open()
         return cls(database)
 
@@ -56,11 +56,11 @@ class SqliteStore:
     def close(self) -> None:
         self._database.close()
 
-    async def damages(self) -> AsyncIterator[str]:
-        from .recovery import damages
+    async def damages(self) -> AsyncIterator[tuple[str, str]]:
+        from .damage import damages
 
-        async for sentence in self._database.stream(damages):
-            yield sentence
+        async for damage in self._database.stream(damages):
+            yield damage
 
     async def repair(self) -> bool:
         return await asyncio.to_thread(self._database.repair)
@@ -264,6 +264,7 @@ class SqliteStore:
                 await self._acquire(lock, id, 0)
                 locks.append(lock)
             await self._database.write(lambda to: writing.purge(to, ids))
+            await asyncio.to_thread(remove, beside(self._database.path, BACKUP))  # what is deleted is in no copy either
         finally:
             for lock in locks:
                 lock.release()
@@ -309,7 +310,13 @@ class SqliteStore:
         return True
 
 
-def _recover(path: Path) -> str | None:
-    from .recovery import recover
+def _restore(path: Path) -> str | None:
+    from .backup import restore
 
-    return recover(path)
+    return restore(path)
+
+
+def _back_up(path: Path) -> None:
+    from .backup import back_up
+
+    back_up(path)
