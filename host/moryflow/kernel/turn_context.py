@@ -243,6 +243,8 @@ class Journal:
         except asyncio.CancelledError:
             self._hurry.set()
             await asyncio.wait((writing,))
+            if not writing.cancelled():
+                writing.exception()  # asyncio would log it; the turn ends as cancelled in any case
             raise
 
     @asynccontextmanager

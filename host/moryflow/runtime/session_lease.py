@@ -125,7 +125,6 @@ class SessionLease:
             why = f"{doubt.reason} ({doubt.step})"
             live.notices.append(f"the mode and the answers that are stored with this session are not used, because {why}")
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
-            await _store_spooled(live)
             live.leftovers, live.unfinished_calls, notice = await end_leftovers(store, self._home, session.id)
             live.notices += [notice] if notice else []
             live.state = await states_of(store, session.id, "session")
@@ -142,8 +141,7 @@ class SessionLease:
         return await states_of(self._store, self._row.id, f"turn:{runs[-1].id}") if runs else {}
 
     async def open_calls(self, live: SessionHandle) -> list[Unfinished]:
-        """Store the results that still wait, then return the calls at the end of the path that have none."""
-        await _store_spooled(live)
+        """Return the calls at the end of the path that have no result."""
         if not ends_with_calls(live):
             return []
         calls = await self._store.calls(session=live.row.id)
@@ -165,12 +163,6 @@ async def states_of(store: Store, session: str, place: str) -> dict[str, dict[st
     """Return the state that plugins kept for the session or for one turn: a mutable copy by plugin."""
     states = await store.plugin_state(session)
     return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
-
-
-async def _store_spooled(live: SessionHandle) -> None:
-    """Store results that a locked database refused earlier; without them their calls would count as interrupted."""
-    if await live.hold.take_up():
-        live.notices.append("results that another program's lock had delayed are stored now")
 
 
 POLITE_SECONDS = 1.0

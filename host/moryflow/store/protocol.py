@@ -85,8 +85,6 @@ class SessionLock(Protocol):
     async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:
         """Like :meth:`commit`; while another program keeps the database locked, call `wait` and try again.
 
-        From the first refusal on, finished results are kept in a file, where :meth:`take_up` finds them after a crash.
-
         :param wait: receives the error, the number of the try and the seconds to wait; returns whether to try again.
         :raises StoreError: ``locked`` after ten minutes, or if `wait` returned false; otherwise as :meth:`commit`.
         """
@@ -97,13 +95,6 @@ class SessionLock(Protocol):
 
         :raises StaleEpoch: another holder took the session.
         :raises StoreError: ``invalid``: the session has no such node.
-        """
-        ...
-
-    async def take_up(self) -> int:
-        """Store the results that this holder or an earlier one kept in a file; return how many nodes they were.
-
-        :raises StoreError: they still cannot be stored, or the file cannot be read; the file stays.
         """
         ...
 
