@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import socket
-import ssl
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from ipaddress import ip_address
@@ -47,8 +46,6 @@ class ServeOptions(NamedTuple):
     host: str = "127.0.0.1"
     port: int = 8427
     socket: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
     insecure: bool = False
     finish: bool = False
     model: str | None = None
@@ -63,9 +60,11 @@ def listen(options: ServeOptions) -> socket.socket:
     """
     if options.socket is not None:
         return _unix_socket(options.socket)
-    if not _is_loopback(options.host) and not (options.certificate or options.insecure):
+    if not _is_loopback(options.host) and not options.insecure:
         said = f"{options.host} can be reached from other machines, and what is sent there can be read on the way"
-        raise ConfigError(said, next_step="--certificate FILE --key FILE, or --insecure if you mean it")
+        raise ConfigError(
+            said, next_step="reach it through a tunnel (ssh -L 8427:127.0.0.1:8427 HOST), or --insecure if you mean it"
+        )
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -113,15 +112,14 @@ def address_of(options: ServeOptions, bound: socket.socket) -> Address:
     if options.socket is not None:
         return Address(f"unix:{options.socket}", frozenset({"localhost"}), frozenset())
     port = bound.getsockname()[1]
-    scheme = "https" if options.certificate else "http"
     names = {"127.0.0.1", "localhost", "[::1]"}
     if not _is_loopback(options.host):
         names |= {f"[{options.host}]" if ":" in options.host else options.host, socket.gethostname().lower()}
         names |= {socket.getfqdn().lower()}
     hosts = frozenset(f"{name}:{port}" for name in names)
     shown = "127.0.0.1" if options.host in ("127.0.0.1", "localhost", "0.0.0.0") else options.host
-    url = f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    return Address(url, hosts, frozenset(f"{scheme}://{host}" for host in hosts))
+    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    return Address(url, hosts, frozenset(f"http://{host}" for host in hosts))
 
 
 class _Server(uvicorn.Server):
@@ -166,7 +164,7 @@ async def serve(
         config = uvicorn.Config(
             application(service, access), http=protocol(limits), backlog=limits.backlog, loop="asyncio", lifespan="off",
             log_config=None, access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
-            h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=KEEP_SECONDS, **_tls(options),
+            h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=KEEP_SECONDS,
         )  # fmt: skip
         server = _Server(config, lambda: ready(service))
         await service.events.start()
@@ -193,16 +191,3 @@ async def _end(service: Service, *, finish: bool) -> None:
         await asyncio.wait_for(service.drain(finish=finish), None if finish else DRAIN_SECONDS)
     await asyncio.sleep(0)  # lets the last events of the turns be sent first
     service.events.stop()
-
-
-def _tls(options: ServeOptions) -> dict[str, Any]:
-    if options.certificate is None:
-        return {}
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.certificate, options.key)
-    except (OSError, ssl.SSLError) as error:
-        where = str(options.certificate)
-        raise ConfigError(
-            f"the certificate cannot be used: {error}", where=where, next_step="--key FILE names its key"
-        ) from error
-    return {"ssl_certfile": str(options.certificate), "ssl_keyfile": str(options.key) if options.key else None}

@@ -271,14 +271,14 @@ def test_one_server_a_home(start: Callable[..., Server]) -> None:
     assert server.ask("POST", "/code", {"code": code}, headers={"Authorization": ""}).status == 200
 
 
-def test_an_address_that_others_reach_needs_a_certificate(start: Callable[..., Server], home: Path) -> None:
-    """Or the word that says what it means."""
+def test_an_address_that_others_reach_needs_a_word(start: Callable[..., Server], home: Path) -> None:
+    """What is sent there can be read on the way: the tunnel is named, and the word that says what one means."""
     refused = forked_command.run(
         [*MORYFLOW, "serve", "--port", "0", "--host", "0.0.0.0"], cwd=home, text=True,
         env={**os.environ, "MORYFLOW_HOME": str(home)},
     )  # fmt: skip
     assert refused.returncode == 2
-    assert "--insecure" in refused.stderr
+    assert "--insecure" in refused.stderr and "ssh -L" in refused.stderr
 
 
 def test_a_server_has_defaults_for_new_sessions(start: Callable[..., Server], tmp_path: Path) -> None:

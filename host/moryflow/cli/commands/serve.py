@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 class _ServeWords(TypedDict):
     port: int
     socket: Path | None
-    certificate: Path | None
-    key: Path | None
     insecure: bool
     model: str | None
     agent: str | None
@@ -40,9 +38,7 @@ class _ServeWords(TypedDict):
 @click.option("--socket", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
 @click.option("--open", "browse", is_flag=True, help="Open the page in a browser.")
 @click.option("--link", is_flag=True, help="Print another link to the server that runs, and end.")
-@click.option("--certificate", type=click.Path(path_type=Path, exists=True), help="For an address that others can reach.")
-@click.option("--key", type=click.Path(path_type=Path, exists=True), help="The key of the certificate.")
-@click.option("--insecure", is_flag=True, help="Let others reach it without a certificate; what is sent can be read.")
+@click.option("--insecure", is_flag=True, help="Let other machines reach it; what is sent can be read on the way.")
 @click.option("--on-stop", type=click.Choice(["interrupt", "finish"]), default="interrupt", show_default=True,
               help="What becomes of turns that run when the server is told to end.")  # fmt: skip
 @click.option("-m", "--model", help="The model of new sessions that name none.")
