@@ -67,7 +67,9 @@ async def with_title(store: Store, row: SessionRow) -> SessionRow:
         return row
     try:
         return row._replace(title=first_line(await store.first_prompt(row.id), BRIEF))
-    except MoryflowError as error:  # one damaged session must not cost the list of all
+    except MoryflowError as error:
+        if error.code != "corrupt":  # one damaged session must not cost the list of all
+            raise
         return row._replace(title=f"({error.message})")
 
 

@@ -32,7 +32,6 @@ from .locks import FileLock
 from .schema import MIGRATIONS, version_of
 
 _EPOCHS_AHEAD = 1_000_000
-_NEXT = "sqlite3 FILE .recover reads what is left in it"
 
 
 def back_up(path: Path) -> None:
@@ -77,15 +76,15 @@ def restore(path: Path) -> str | None:
             put_in_place(_copy_of(copy, beside(path, ".restoring")), restored)
         aside = _move_aside(path)
         put_in_place(restored, path)
-    if not copy.exists():
-        return f"{path} was damaged. It is kept as {aside.name}, and a new one begins: there was no backup yet; {_NEXT}"
-    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(copy.stat().st_mtime))
-    return f"{path} was damaged. It is kept as {aside.name}; the backup of {day} took its place; {_NEXT}"
+    began = "a new one begins, because there is no sound backup"
+    if _has_sound(copy):
+        began = time.strftime("the backup of %Y-%m-%d %H:%M took its place", time.localtime(copy.stat().st_mtime))
+    return f"{path} was damaged. It is kept as {aside.name}; {began}; sqlite3 {aside} .recover reads what is left in it"
 
 
 def _copy_of(copy: Path, new: Path) -> Path:
     """Make the database `new` from the backup, or an empty one if there is none that is sound."""
-    if not copy.exists() or not _is_sound(copy):
+    if not _has_sound(copy):
         return make_database(new)
     remove(new)
     shutil.copyfile(copy, new)
@@ -112,6 +111,10 @@ def _is_sound(path: Path) -> bool:
         if code_of(error) != "corrupt":
             raise
         return False
+
+
+def _has_sound(copy: Path) -> bool:
+    return copy.exists() and _is_sound(copy)
 
 
 @contextmanager

@@ -97,6 +97,7 @@ async def test_without_a_sound_backup_a_new_database_begins(file: Path, backup_t
     spoil(beside(file, BACKUP)) if backup_too else beside(file, BACKUP).unlink()
     store = SqliteStore.open(file)
     assert await store.sessions() == [] and len(store.notices) == len(asides(file)) == 1
+    assert "no sound backup" in store.notices[0]
     store.close()
 
 
