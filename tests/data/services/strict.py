@@ -289,7 +289,11 @@ def _blocks(message: Body) -> list[Body]:
 
 
 def _anthropic_fault(body: Body) -> str:
-    """What Anthropic refuses in a turn with tools and in one that thinks (sources: the pages of extended thinking and tool use)."""
+    """What Anthropic refuses in a turn that thinks or calls tools.
+
+    Sources: https://platform.claude.com/docs/en/build-with-claude/extended-thinking and
+    https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
+    """
     messages = [(message["role"], _blocks(message)) for message in body["messages"]]
     for at, (_, blocks) in enumerate(messages):
         calls = [block["id"] for block in blocks if block["type"] == "tool_use"]

@@ -23,10 +23,11 @@ from .schema import (
     text,
 )
 
-_TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
+_TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state")
 _SPECS: tuple[TableSpec[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
 _ROWS = {table.name: table for table in _SPECS}
-_FARTHEST = 1 << 40
+_WITHOUT_ACTIVE_NODE = """SELECT id, active FROM sessions WHERE active IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM nodes WHERE session = sessions.id AND id = sessions.active)"""
 _MAX_NAMED = 3
 
 
@@ -38,7 +39,7 @@ class Damage(NamedTuple):
 
 
 def damages(connection: sqlite3.Connection) -> Iterator[Damage]:
-    """Yield each damaged page, each damaged row and each incomplete path.
+    """Yield each damaged page, each damaged row, and each session whose active node is missing.
 
     :raises sqlite3.DatabaseError: the database cannot be read.
     """
@@ -51,10 +52,8 @@ def damages(connection: sqlite3.Connection) -> Iterator[Damage]:
             row = dict(zip(columns, values, strict=True))
             if not _row_is_valid(table, row) or (table == "nodes" and not _node_is_valid(connection, row)):
                 yield _damage_of_row(table, row, values[0])
-    for session, active in connection.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
-        missing = _gap_above(connection, session, active)
-        if missing:
-            yield Damage(f"node {missing} of session {session} is missing", DamagedRow("", session).next_step)
+    for session, active in connection.execute(_WITHOUT_ACTIVE_NODE):
+        yield Damage(f"node {active} of session {session} is missing", DamagedRow("", session).next_step)
 
 
 def _damage_of_row(table: str, row: dict[str, Any], number: Any) -> Damage:
@@ -65,19 +64,6 @@ def _damage_of_row(table: str, row: dict[str, Any], number: Any) -> Damage:
     return Damage(str(error), error.next_step)
 
 
-def _gap_above(connection: sqlite3.Connection, session: str, node: str) -> str:
-    """Return the node that is missing on the path to `node`, or ``""`` if the path reaches a root."""
-    statement = "SELECT parent, seq FROM nodes WHERE session = ? AND id = ?"
-    above: str | None = node
-    below = _FARTHEST
-    while above is not None:
-        found = connection.execute(statement, (session, above)).fetchone()
-        if found is None or not isinstance(found[1], int) or found[1] >= below:
-            return above
-        above, below = found
-    return ""
-
-
 def _row_is_valid(table: str, row: dict[str, Any]) -> bool:
     """Return whether a row has the form in which the store writes it."""
     try:
@@ -86,8 +72,6 @@ def _row_is_valid(table: str, row: dict[str, Any]) -> bool:
                 event_of([row[name] for name in ("seq", "session", "type", "ts", "body")])
             case "plugin_state":
                 decode_stored(row["value"])
-            case "purges":
-                return row["finished"] is not None
             case "calls" if not has_its_arguments(text(row["args"]), text(row["hash"])):
                 return False
             case "hook_calls":
@@ -105,14 +89,12 @@ def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node_is_valid(connection: sqlite3.Connection, node: dict[str, Any]) -> bool:
-    """Return whether a node matches its hash and comes after its parent; ``True`` if the parent is not in the table."""
+    """Return whether a node matches its hash and comes after its parent."""
     above = ""
     if node["parent"] is not None:
         statement = "SELECT hash, seq FROM nodes WHERE session = ? AND id = ?"
         found = connection.execute(statement, (node["session"], node["parent"])).fetchone()
-        if found is None:
-            return True
-        if found[1] >= node["seq"]:
+        if found is None or found[1] >= node["seq"]:
             return False
         above = found[0]
     return node_hash(above, node["kind"], text(node["payload"])) == node["hash"]

@@ -172,9 +172,10 @@ def _damaged_node(row: Sequence[Any]) -> DamagedRow:
     return DamagedRow(f"node {row[0]} (no. {row[2]}) of session {row[1]} is not what was stored", row[1], row[_PARENT])
 
 
-def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:
+def labels_of(connection: sqlite3.Connection, session: str, *, skip_damaged: bool = False) -> dict[str, str]:
     """Return label → node id for all branches, without labels of missing nodes, which an import may contain."""
-    markers = nodes_where(connection, "WHERE n.session = ? AND n.kind = 'marker' ORDER BY n.seq", (session,))
+    condition = "WHERE n.session = ? AND n.kind = 'marker' ORDER BY n.seq"
+    markers = nodes_where(connection, condition, (session,), skip_damaged=skip_damaged)
     named = labels(node for _, node in markers)
     there = "SELECT 1 FROM nodes WHERE session = ? AND id = ?"
     return {label: node for label, node in named.items() if execute(connection, there, (session, node)).fetchone()}

@@ -259,7 +259,7 @@ def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: It
 def _with_labels(connection: sqlite3.Connection, source: str, copy: SessionRow, path: Sequence[Node]) -> SessionRow:
     """Give the copied nodes the labels they have in the original, even if their markers were not copied; return the session."""
     copied = {node.id for node in path}
-    wanted = {label: node for label, node in labels_of(connection, source).items() if node in copied}
+    wanted = {label: node for label, node in labels_of(connection, source, skip_damaged=True).items() if node in copied}
     there = labels_of(connection, copy.id)
     markers = [{"label": label, "node": node} for label, node in wanted.items() if there.get(label) != node]
     markers += [{"label": label, "node": None} for label in there.keys() - wanted.keys()]

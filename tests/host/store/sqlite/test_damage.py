@@ -135,6 +135,22 @@ async def test_a_flipped_bit_beside_the_payload_is_found(file: Path, column: str
     store.close()
 
 
+async def test_a_damaged_label_does_not_keep_a_session_from_being_forked(file: Path):
+    """The command that the error names works for each kind of node (S1.6)."""
+    nodes = await said(file, "first")
+    store = SqliteStore.open(file)
+    hold = await store.hold("talk")
+    await hold.commit(Commit(nodes=[NewNode("marker", {"label": "before", "node": nodes[0].id})]))
+    hold.release()
+    store.close()
+    flip(file, b"before")
+    store = SqliteStore.open(file)
+    with pytest.raises(StoreError, match=f"--node {nodes[0].id}"):
+        await store.path("talk")
+    assert (await store.fork("talk", nodes[0].id)).active
+    store.close()
+
+
 async def test_parents_that_lead_in_a_circle_end_the_path(file: Path):
     """Damage that makes a node its own ancestor does not make a reader run for ever (invariant 9)."""
     nodes = await said(file, "first", "second", "third", "fourth")

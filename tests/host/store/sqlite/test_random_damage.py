@@ -1,4 +1,4 @@
-"""Random bytes anywhere in a database: it is saved from, or refused, and nothing worse."""
+"""Random bytes anywhere in a database: the backup takes its place, or it is refused, and nothing worse."""
 
 from __future__ import annotations
 
