@@ -1,7 +1,7 @@
 """Search: ``glob``, ``grep`` and ``search_in_file``.
 
 Ignore files are respected. Sensitive files and stored outputs are left out, sensitive files are counted; a search that finds
-nothing names the ignored and binary files in which it would have. ``rg`` is used if it is installed, but not needed.
+nothing names the ignored and binary files in which it would have. ``rg`` does the work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 def _glob_folder(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     """Return the folder that a pattern starts from, with its ``..`` resolved."""
-    from .engines import split
+    from .bodies import split
 
     return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)
 
@@ -41,7 +41,7 @@ async def glob(
     limit: Annotated[Annotated[int, Between(1)] | None, "how many files at most; all by default"] = None,
 ) -> ToolResult:
     """Find files by name. Ignored files (.gitignore, .ignore) and files of secrets are left out."""
-    from .engines import glob_target
+    from .bodies import glob_target
 
     return await glob_target(ctx, pattern, path, limit)
 
@@ -59,7 +59,7 @@ async def grep(
     files_only: Annotated[bool, "only the files and how many lines match in each"] = False,
 ) -> ToolResult:
     """Search the content of files. Ignored files (.gitignore, .ignore), binary files and files of secrets are left out."""
-    from .engines import grep_target
+    from .bodies import grep_target
     from .results import SearchRequest
 
     return await grep_target(ctx, SearchRequest(pattern, ignore_case, literal, context, glob), limit, files_only=files_only)
@@ -76,7 +76,7 @@ async def search_in_file(
     limit: Limit = None,
 ) -> ToolResult:
     """Search the content of one file, also a large one or one that is ignored."""
-    from .engines import search_file_target
+    from .bodies import search_file_target
     from .results import SearchRequest
 
     return await search_file_target(ctx, SearchRequest(pattern, ignore_case, literal, context), limit)

@@ -1,4 +1,4 @@
-"""The request of a search, its result from any engine, and which of the files found may be shown.
+"""The request of a search, its result, and which of the files found may be shown.
 
 The folder itself has been judged. A file in it is left out if its name looks like secrets and no rule allows it, or if a rule
 of the user or of the agent asks or denies. The files left out are counted, and the output says so.
@@ -24,7 +24,11 @@ from moryflow_sdk.support.texts import composed
 
 Compiled = Sequence[tuple[Rule, Pattern]]
 
-_REASONS = {"large": "too large unless it is named", "unreadable": "cannot be read", "named": "a line end is in the name"}
+_REASONS = {
+    "unreadable": "cannot be read",
+    "named": "a line end is in the name",
+    "changing": "their folder is changing",
+}
 _NAMED = 5
 """How many of the files that were left out for one reason are named."""
 
@@ -45,7 +49,7 @@ class FolderReader:
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def leave_out(self, path: str, reason: str) -> None:
-        """Remember a file or folder that was not searched, because it is ``large``, ``unreadable`` or badly ``named``."""
+        """Remember a file or folder that was not searched, because it is ``unreadable``, ``changing`` or badly ``named``."""
         self.left_out.setdefault(reason, []).append(path)
 
     def refused_paths(self, paths: Sequence[str]) -> set[str]:
@@ -113,16 +117,16 @@ def change_time() -> int:
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns() - 10_000_000
 
 
-def changed_since(folder: int, paths: Iterable[str], began: int) -> bool:
-    """Whether a folder on the way to one of `paths`, below the open `folder`, may have been a link since `began`.
+def changed_since(folder: int, paths: Iterable[str], began: int) -> set[str]:
+    """Return the folders of `paths`, below the open `folder`, on whose way a link may have been since `began`.
 
-    ``rg`` lists files and then opens them by name. Putting a link there changes the folder around it; the system records the
-    time of that change, and no program can set it back.
+    Putting a link there changes the folder around it; the system records the time of that change, and no program can set it
+    back.
 
     :param began: the :func:`change_time` before the search.
     """
     places = {posixpath.dirname(path) for path in paths}
-    return any(_changed(folder, place.split("/"), began) for place in places)
+    return {place for place in places if _changed(folder, place.split("/"), began)}
 
 
 def _changed(folder: int, names: Sequence[str], began: int) -> bool:

