@@ -1,105 +1,20 @@
 """Find the text that an edit means, and replace exactly that text.
 
-The exact text is tried first, then differences in line ends, look-alike characters and trailing blanks are ignored, and last
-the indentation of whole lines; new lines are then indented as in the file. The first way that finds anything counts, and it
-must find one place.
+The exact text is tried first, then accents composed in another way, then other line ends and blanks at the ends of lines. The
+first way that finds anything counts, and it must find one place; else the error shows the nearest lines.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from math import gcd
 
 from moryflow_sdk import ToolError
 
-Step = tuple[str, str]
-"""One level of indentation as the model wrote it, and as the file has it; both are empty if they are the same."""
-
-
-def reindent(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return the lines `new`, indented as in the file: the lines `there` of the file match the model's lines `written`."""
-    known: dict[str, str] = {}
-    for from_model, in_file in zip(written, there, strict=True):
-        if in_file.strip():
-            known.setdefault(_indent(from_model), _indent(in_file))
-    if all(from_model == in_file for from_model, in_file in known.items()):
-        return list(new)
-    indents = {_indent(line) for line in new if line.strip()}
-    step = _step_between(known) or _guess_step(known, indents)
-    moved = {indent: _indent_for(indent, known, step) for indent in indents}
-    return [moved[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in new]
-
-
-def indents_differently(written: Sequence[str], there: Sequence[str]) -> bool:
-    """Whether one of the two is indented with tabs and the other with spaces only."""
-    from_model, in_file = ("".join(map(_indent, lines)) for lines in (written, there))
-    return bool(from_model and in_file) and ("\t" in from_model) != ("\t" in in_file)
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _step_between(known: Mapping[str, str]) -> Step | None:
-    """Return the step between two lines of different indentation, or else the step of one line with tabs on one side."""
-    for less, more in pairwise(sorted(known, key=len)):
-        if more.startswith(less) and known[more].startswith(known[less]) and known[more] != known[less]:
-            return _one_level(more.removeprefix(less), known[more].removeprefix(known[less]))
-    return next((_one_level(*pair) for pair in known.items() if all(pair) and ("\t" in pair[0]) != ("\t" in pair[1])), None)
-
-
-def _one_level(written: str, in_file: str) -> Step:
-    """Return the step of one level: two tabs for eight spaces make one tab for four. A single space is not a level."""
-    levels = gcd(len(written), len(in_file))
-    if "\t" in in_file and len(written) == levels:
-        return written, "\t"
-    return written[: len(written) // levels], in_file[: len(in_file) // levels]
-
-
-def _guess_step(known: Mapping[str, str], indents: Iterable[str]) -> Step:
-    """Guess the step if all known lines have the same indentation."""
-    if "\t" in "".join(known):
-        return "", ""
-    if "\t" in "".join(known.values()):
-        return min((indent for indent in indents if indent.strip(" ") == "" != indent), key=len, default=""), "\t"
-    return ("\t", " " * 4) if "\t" in "".join(indents) else ("", "")
-
-
-def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
-    """Return `indent` as the file would have it, some levels away from the nearest known indentation."""
-    below = [one for one in known if indent.startswith(one)]
-    if below:
-        nearest = max(below, key=len)
-        return known[nearest] + _convert(indent.removeprefix(nearest), step)
-    above = [one for one in known if one.startswith(indent)]
-    if not above:
-        return indent
-    nearest = min(above, key=len)
-    left_out = _convert(nearest.removeprefix(indent), step)
-    return known[nearest].removesuffix(left_out) if known[nearest].endswith(left_out) else indent
-
-
-def _convert(blanks: str, step: Step) -> str:
-    """Return `blanks` with each whole level as the file has it; the rest is alignment and stays."""
-    written, in_file = step
-    levels = 0
-    while written and blanks.startswith(written):
-        blanks, levels = blanks.removeprefix(written), levels + 1
-    return in_file * levels + blanks
-
-
-_ALIKE = str.maketrans(
-    {
-        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
-    }
-)
-_LEFT_OUT = re.compile(r"[ \t]+(?=\r?\n|\Z)|\r(?=\n)")
+MAX_COMPARED_LINES = 5000
+"""In how many lines of a file the one nearest to a text that is not there is looked for."""
+MAX_SHOWN_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -129,11 +44,26 @@ def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
         raise ToolError("old_string is empty", code="invalid_args", next_step="use write to create or replace a file")
     if edit.old == edit.new:
         raise ToolError("old_string and new_string are the same", code="no_change", next_step="change new_string")
-    for find in (_exact, _by_normal_form, _by_lookalikes, _by_lines):
+    for find in (_exact, _by_normal_form, _ignoring_blanks):
         found = list(find(text, edit))
         if found:
             return _replace(text, found, edit, name), len(found)
-    raise ToolError(f"old_string is not in {name}", code="not_found", next_step="read the file and copy the text from it")
+    near = nearest(text.split("\n"), edit.old.split("\n"))
+    raise ToolError(f"old_string is not in {name}{near}", code="not_found", next_step="copy the text as the file has it")
+
+
+def nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return the lines of a file that are most like those `wanted`, as the end of a sentence; empty if none are."""
+    from difflib import get_close_matches
+
+    longest = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
+    stripped = [line.strip() for line in lines[:MAX_COMPARED_LINES]]
+    close = get_close_matches(wanted[longest].strip(), stripped, n=1)
+    if not close or not close[0]:
+        return ""
+    first = max(0, stripped.index(close[0]) - longest)
+    shown = [line.rstrip("\r") for line in lines[first : first + min(len(wanted), MAX_SHOWN_LINES)]]
+    return f"; the nearest is on line {first + 1}:\n" + "\n".join(shown) + "\n"
 
 
 def _replace(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
@@ -200,52 +130,23 @@ def _by_normal_form(text: str, edit: Edit) -> Iterator[Replacement]:
             return
 
 
-# ---------------------------------------------------------------- Ignoring differences in characters
-
-
-def _plain(text: str) -> tuple[str, Callable[[int], int], Callable[[int], int]]:
-    """Return `text` in plain form, and functions that map a start and an end in it back to `text`."""
-    from bisect import bisect_right
-
-    text = text.translate(_ALIKE)  # one character for one, so positions stay the same
-    kept: list[str] = []
-    begins: list[int] = []  # where each kept piece begins in the plain text
-    shifts: list[int] = []  # how many characters were left out before it
-    position = size = 0
-    for match in _LEFT_OUT.finditer(text):
-        if match.start() > position:
-            kept.append(text[position : match.start()])
-            begins.append(size)
-            shifts.append(position - size)
-            size += match.start() - position
-        position = match.end()
-    kept.append(text[position:])
-    begins.append(size)
-    shifts.append(position - size)
-
-    def original(index: int) -> int:
-        return index + shifts[bisect_right(begins, index) - 1]
-
-    return "".join(kept), original, lambda index: original(index - 1) + 1
-
-
-def _by_lookalikes(text: str, edit: Edit) -> Iterator[Replacement]:
-    plain, begin, end = _plain(text)
-    old, new = _plain(edit.old)[0], edit.new.replace("\r\n", "\n")
-    if not old.strip():
-        return
-    to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # trailing blanks are ignored only at the end of a line
-    before, after = common_ends(old, new.translate(_ALIKE))
-    start = plain.find(old)
-    while start >= 0:
-        stop = start + len(old)
-        # The part that old and new have in common stays as in the file, with its quotes, dashes, blanks and line ends.
-        left, right = start + before, stop - after
-        first = end(left) if left > start else begin(left)
-        last = max(end(right), first) if right > left else first
-        if not _splits(plain, stop) and (not to_line_end or plain[stop : stop + 1] in ("", "\n")):
-            yield Replacement(first, last, with_ends(new[before : len(new) - after], line_end(text, first, last)))
-        start = plain.find(old, stop if edit.all else start + 1)
+def _ignoring_blanks(text: str, edit: Edit) -> Iterator[Replacement]:
+    """Find the text with other line ends and other blanks before them; lines that old and new share stay as in the file."""
+    old, new = (one.replace("\r\n", "\n").split("\n") for one in (edit.old, edit.new))
+    head, tail = common_ends(old, new)
+    *inner, last = old
+    pattern = re.compile(r"[ \t]*\r?\n".join([*(re.escape(line.rstrip(" \t")) for line in inner), re.escape(last)]))
+    position = 0
+    while (found := pattern.search(text, position)) is not None:
+        start, end = found.span()
+        position = end if edit.all else start + 1
+        if _splits(text, end):
+            continue
+        there = found[0].split("\n")
+        lines = [*there[:head], *new[head : len(new) - tail], *there[len(there) - tail :]]
+        carriage = line_end(text, start, end)[:-1]
+        kept = [line.removesuffix("\r") for line in lines]
+        yield Replacement(start, end, f"{carriage}\n".join(kept))
 
 
 def common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
@@ -254,40 +155,3 @@ def common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     before = next((i for i in range(limit) if old[i] != new[i]), limit)
     after = next((i for i in range(limit - before) if old[-1 - i] != new[-1 - i]), limit - before)
     return before, after
-
-
-# ---------------------------------------------------------------- Ignoring the indentation of whole lines
-
-
-def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
-    old, new = edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n")
-    takes_end = old.endswith("\n") and not new.endswith("\n")
-    if old.endswith("\n"):
-        old, new = old[:-1], new.removesuffix("\n")
-    old_lines, lines = old.split("\n"), text.split("\n")
-    wanted, have = [squeezed_line(line) for line in old_lines], [squeezed_line(line) for line in lines]
-    if not any(wanted):
-        return
-    starts = [0, *accumulate(len(line) + 1 for line in lines)]
-    index = 0
-    while index + len(wanted) <= len(lines):
-        if have[index : index + len(wanted)] != wanted:
-            index += 1
-            continue
-        after = index + len(wanted)
-        start, end = starts[index], min(starts[after], len(text))
-        if not takes_end and after < len(starts) - 1:
-            end = starts[after] - 1 - lines[after - 1].endswith("\r")
-        moved = reindent(new.split("\n"), old_lines, lines[index:after])
-        yield Replacement(start, end, with_ends("\n".join(moved), line_end(text, start, end)))
-        index = after if edit.all else index + 1
-
-
-def plain_line(line: str) -> str:
-    """Return `line` with look-alike characters replaced and trailing blanks removed, for comparison."""
-    return line.translate(_ALIKE).rstrip()
-
-
-def squeezed_line(line: str) -> str:
-    """Return `line` with look-alikes replaced, no blanks around it and single blanks inside, for comparison."""
-    return " ".join(line.translate(_ALIKE).split())

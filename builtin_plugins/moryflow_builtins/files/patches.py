@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 
 from .editor import Diff, FileChange, ShownFile, commit, diff, short_diffs
-from .match import indents_differently, line_end, plain_line, reindent, squeezed_line
+from .match import line_end, nearest
 from .reader import MAX_BYTES, decode, encode_new
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
@@ -153,7 +153,7 @@ def _wrong(number: int, what: str) -> ToolError:
     )
 
 
-_WAYS: tuple[Callable[[str], str], ...] = (str, str.rstrip, plain_line, squeezed_line)
+_WAYS: tuple[Callable[[str], str], ...] = (str, str.rstrip)
 """How lines are compared, the strictest first."""
 
 _LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
@@ -278,16 +278,11 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
 
 def _replace(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
     """Return the new lines of a place, each with its end; context lines stay as in the file."""
-    lines, there = [text for sign, text in hunk.lines if sign == "+"], [body for body, _ in old]
-    if indents_differently(hunk.old, there):
-        # Not if only the depth differs: the blank sign of a context line may be missing, and the new lines are right.
-        lines = reindent(lines, hunk.old, there)
-    added = iter(lines)
     result: list[tuple[str, str]] = []
     index = 0
-    for sign, _ in hunk.lines:
+    for sign, text in hunk.lines:
         if sign == "+":
-            result.append((next(added), end))
+            result.append((text, end))
             continue
         if sign == " ":
             result.append(old[index])
@@ -318,9 +313,9 @@ def _find_place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> 
         if found:
             return found[0]
     raise ToolError(
-        f"{where}: these lines are not there: {old[0][:80]!r} …; nothing was changed",
+        f"{where}: these lines are not there: {old[0][:80]!r} …; nothing was changed{nearest(lines, old)}",
         code="not_found",
-        next_step="read the file and copy the lines from it",
+        next_step="copy the lines as the file has them",
     )
 
 

@@ -126,28 +126,15 @@ def test_an_edit_that_cannot_be_meant_is_refused(toolbox, args: dict[str, str], 
     [
         ("a\r\nb\r\nc\r\n", "a\nb\n", "a\nx\ny\n", "a\r\nx\r\ny\r\nc\r\n"),
         ("a\r\nb", "b", "c\nd", "a\r\nc\r\nd"),
-        ("say “hi” – now\n", 'say "hi" - now', 'say "ho" - now', "say “ho” – now\n"),
-        ("a\u00a0b\n", "a b", "a b c", "a\u00a0b c\n"),
-        ("x  \ny\t\nz\n", "x\ny\nz", "x\nq\nz", "x  \nq\t\nz\n"),
+        ("x  \ny\t\nz\n", "x\ny\nz", "x\nq\nz", "x  \nq\nz\n"),
         ("x  \ny\n", "x\ny\n", "x y\n", "x y\n"),
-        ("if a:\n    b()\n    c()\n", "if a:\n  b()\n  c()", "if a:\n  d()", "if a:\n    d()\n"),
-        ("\tif a:\n\t\tb()\n", "    if a:\n        b()", "    if a:\n        if c:\n            b()",
-         "\tif a:\n\t\tif c:\n\t\t\tb()\n"),
-        ("\t\tb()\n", "  b()", "  if c:\n    b()\nd()", "\t\tif c:\n\t\t\tb()\n\td()\n"),
-        ("\t\tb()\n", "        b()", "    if c:\n        d(1,\n          2)", "\tif c:\n\t\td(1,\n\t\t  2)\n"),
-        ("\tb( )\n", "b(  )", "if c:\n  b()", "\tif c:\n\t\tb()\n"),
-        ("  if a:\n    b()\n", "\tif a:\n\t\tb()", "\tif a:\n\t\tif c:\n\t\t\tb()", "  if a:\n    if c:\n      b()\n"),
-        ("class A:\n    def f(self):\n        return 1\n", "def f(self):\n    return 1\n", "def f(self):\n    return 2\n",
-         "class A:\n    def f(self):\n        return 2\n"),
-        ("a\n\tb  c\nd\n", "b c\n", "", "a\nd\n"),
-        ("a\n\tb  c", "b c\n", "", "a\n"),
-        ("one\ntwo\t\nthree\n", "two ", "2", "one\n2\t\nthree\n"),
-        ("foobar foo\n", "foo ", "x", "foobar x\n"),
-        ("foobar\n", "foo ", "x", "not_found"),
+        ("a  \r\nb\r\nc", "a\nb", "a", "a  \r\nc"),
+        ("say “hi”\n", 'say "hi"', "x", "not_found"),
+        ("    b()\n    c()\n", "  b()\n  c()", "  d()", "not_found"),
     ],
 )  # fmt: skip
 def test_small_differences_are_forgiven(before: str, old: str, new: str, after: str) -> None:
-    """Line ends, quotes, dashes, blanks and indentation; what the edit repeats stays as the file has it (S0.35)."""
+    """Line ends and blanks before them; what the edit repeats stays as the file has it (S0.35)."""
     assert came_of(before, old, new) == after
 
 
@@ -158,12 +145,8 @@ def test_small_differences_are_forgiven(before: str, old: str, new: str, after: 
         ("a\r\nb\r\n", "\nb", "", "a\r\n"),
         ("a\r\nb", "\n", " ", "a b"),
         ("cafe\u0301s cafe", "cafe", "tea", "cafe\u0301s tea"),
-        ("foobar foo\n", "foo\u00a0", "x", "foobar x\n"),
         ("cafe\u0301s", "cafe", "tea", "not_found"),
-        ("\u2013cafe\u0301s", "-cafe", "tea", "not_found"),
-        ("foobar", "foo\u00a0", "baz", "not_found"),
-        ("a\u2013a\u2013a", "a-a", "x", "not_unique"),
-        ("\tx\n\tx\n\tx\n", "    x\n    x", "    y", "not_unique"),
+        ("x \nx \nx \n", "x\nx\n", "y", "not_unique"),
     ],
 )
 def test_no_edit_takes_half_of_what_belongs_together(before: str, old: str, new: str, after: str) -> None:
@@ -323,6 +306,15 @@ def test_move_and_delete_say_what_they_did(toolbox) -> None:
     assert error_of(toolbox.run, delete, path="b").code == "not_found"
 
 
+def test_a_text_that_is_not_there_is_answered_with_the_nearest_lines(toolbox) -> None:
+    """The next call can copy them (S0.35)."""
+    toolbox.fill({"a.py": "def f():\r\n    say(“hi”)\r\n    return 1\r\n"})
+    error = error_of(toolbox.run, edit, path="a.py", old_string='say("hi")\nreturn 1', new_string="x")
+    assert error.code == "not_found"
+    assert error.message.endswith("the nearest is on line 2:\n    say(“hi”)\n    return 1\n")
+    assert "nearest" not in error_of(toolbox.run, edit, path="a.py", old_string="other", new_string="x").message
+
+
 TEXT = st.text(st.sampled_from('ab \t\n\r“"–-\u00a0é'), max_size=30)
 
 
@@ -342,10 +334,10 @@ def test_an_exact_edit_is_exactly_that_or_nothing(text: str, old: str, new: str)
 @given(TEXT, TEXT, TEXT, TEXT, st.sampled_from(["\n", "\r\n"]))
 @settings(max_examples=500)
 def test_a_forgiven_edit_changes_nothing_around_it(before: str, old: str, after: str, new: str, end: str) -> None:
-    """Written with plain characters and line feeds, it finds the same place (S0.35)."""
+    """Written with line feeds, it finds the same place (S0.35)."""
     before, old, after = (piece.replace("\r", "").replace("\n", end) for piece in ("<" + before, "{" + old + "}", after + ">"))
     new = "[" + new.replace("\r", "") + "]"
-    meant = old.translate(str.maketrans("“–\u00a0", '"- ')).replace("\r", "")
+    meant = old.replace("\r", "")
     result, _ = apply_edit(before + old + after, Edit(meant, new), "f")
     expected = new if end == "\n" or end not in before + old + after else new.replace("\n", end)
     assert result == before + expected + after
