@@ -15,7 +15,7 @@ from functools import partial
 from typing import BinaryIO
 
 from moryflow_sdk import Entry, Image, Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
+from moryflow_sdk.support.texts import HEAD_BYTES, image_type, looks_binary, mark_of
 
 MAX_BYTES = 32 * 1024 * 1024
 """Larger files are not edited, and their lines are not counted."""
@@ -85,67 +85,9 @@ _KINDS: tuple[tuple[bytes, str], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Picture:
-    """The media type of an image and its size in pixels, if its header holds it."""
-
-    media_type: str
-    width: int | None
-    height: int | None
-
-    def __str__(self) -> str:
-        size = f", {self.width} × {self.height} pixels" if self.width else ""
-        return f"{self.media_type.removeprefix('image/').upper()} image{size}"
-
-
 def kind_of(head: bytes) -> str:
     """Return the format of a binary file, by its first bytes."""
     return next((kind for magic, kind in _KINDS if head.startswith(magic)), "unknown format")
-
-
-def picture_of(head: bytes) -> Picture | None:
-    """Return the image that begins with `head`, or ``None``; a few hundred kilobytes hold the size of any JPEG."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
-        return Picture("image/png", _big_endian(head[16:20]), _big_endian(head[20:24]))
-    if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
-        return Picture("image/gif", _little_endian(head[6:8]), _little_endian(head[8:10]))
-    if head.startswith(b"\xff\xd8\xff"):
-        return Picture("image/jpeg", *_jpeg_size(head))
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return Picture("image/webp", *_webp_size(head))
-    return None
-
-
-def _jpeg_size(head: bytes) -> tuple[int | None, int | None]:
-    """Follow the segments to the frame header, which holds the size."""
-    position = 2
-    while position + 9 <= len(head) and head[position] == 0xFF:
-        marker = head[position + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return _big_endian(head[position + 7 : position + 9]), _big_endian(head[position + 5 : position + 7])
-        position += 2 + max(_big_endian(head[position + 2 : position + 4]), 2)
-    return None, None
-
-
-def _webp_size(head: bytes) -> tuple[int | None, int | None]:
-    match head[12:16]:
-        case b"VP8X" if len(head) >= 30:
-            return _little_endian(head[24:27]) + 1, _little_endian(head[27:30]) + 1
-        case b"VP8 " if len(head) >= 30:
-            return _little_endian(head[26:28]) & 0x3FFF, _little_endian(head[28:30]) & 0x3FFF
-        case b"VP8L" if len(head) >= 25:
-            bits = _little_endian(head[21:25])
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case _:
-            return None, None
-
-
-def _big_endian(data: bytes) -> int:
-    return int.from_bytes(data, "big")
-
-
-def _little_endian(data: bytes) -> int:
-    return int.from_bytes(data, "little")
 
 
 PAGE_BYTES = 45_000
@@ -194,9 +136,8 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
     with ctx.files.open(target) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD_BYTES)
-        picture = picture_of(head)
-        if picture is not None:
-            return _image(ctx, picture, head + file.read(IMAGE_BYTES + 1 - len(head)), size, name)
+        if media_type := image_type(head):
+            return _image(ctx, media_type, head + file.read(IMAGE_BYTES + 1 - len(head)), size, name)
         mark, marked = mark_of(head)
         chosen = marked or _codec_of(encoding) or "utf-8"
         if not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
@@ -320,17 +261,15 @@ def _binary(target: Target, head: bytes, size: int) -> ToolResult:
     return ToolResult(output=text, title=title, truncated=True, metadata={"target": target.text, "binary": True, "bytes": size})
 
 
-def _image(ctx: ToolContext, picture: Picture, data: bytes, size: int, name: str) -> ToolResult:
+def _image(ctx: ToolContext, media_type: str, data: bytes, size: int, name: str) -> ToolResult:
     """Return an image for the model, if the model accepts images and the image is not too large."""
-    what = f"{name}: {picture}, {size:,} bytes"
+    what = f"{name}: {media_type.removeprefix('image/').upper()} image, {size:,} bytes"
     seen = ctx.model is None or ctx.model.images
     if len(data) > IMAGE_BYTES or not seen:
         why = "too large to be shown" if seen else "this model cannot look at images"
-        return ToolResult(output=f"{what} [{why}]", title=f"read {name}", metadata={"image": picture.media_type})
-    image = Image(
-        media_type=picture.media_type, data=base64.b64encode(data).decode(), width=picture.width, height=picture.height
-    )
-    return ToolResult(output=what, title=f"read {name}", images=(image,), metadata={"image": picture.media_type})
+        return ToolResult(output=f"{what} [{why}]", title=f"read {name}", metadata={"image": media_type})
+    image = Image(media_type=media_type, data=base64.b64encode(data).decode())
+    return ToolResult(output=what, title=f"read {name}", images=(image,), metadata={"image": media_type})
 
 
 MAX_ENTRIES = 1000

@@ -43,6 +43,16 @@ def mark_of(data: bytes) -> tuple[bytes, str]:
     return next(((mark, encoding) for mark, encoding in MARKS if data.startswith(mark)), (b"", ""))
 
 
+_IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
+
+
+def image_type(data: bytes) -> str:
+    """Return the media type of an image that models are shown (PNG, JPEG, GIF, WebP), by its first bytes; else nothing."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
+
+
 def looks_binary(data: bytes) -> bool:
     """Whether `data`, a file or its first :data:`HEAD_BYTES`, is not text.
 

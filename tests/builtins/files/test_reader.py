@@ -105,30 +105,27 @@ def test_a_binary_file_is_described(toolbox, data: bytes, kind: str) -> None:
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + bytes(20)
 GIF = b"GIF89a" + struct.pack("<HH", 3, 5) + bytes(9)
-JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(10) + b"\xff\xc2\0\x11\x08" + struct.pack(">HH", 7, 9) + bytes(10)
-WEBP = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + (99).to_bytes(3, "little") + (49).to_bytes(3, "little")
+JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF"
+WEBP = b"RIFF\0\0\0\0WEBPVP8X"
 
 
-@pytest.mark.parametrize(
-    ("data", "media_type", "size"),
-    [(PNG, "image/png", (640, 480)), (GIF, "image/gif", (3, 5)), (JPEG, "image/jpeg", (9, 7)), (WEBP, "image/webp", (100, 50))],
-)
-def test_an_image_comes_with_its_size(toolbox, data: bytes, media_type: str, size: tuple[int, int]) -> None:
-    """The header tells it; a merged ``encoding`` does not get in the way (D74)."""
+@pytest.mark.parametrize(("data", "kind"), [(PNG, "png"), (GIF, "gif"), (JPEG, "jpeg"), (WEBP, "webp")])
+def test_an_image_is_shown_to_the_model(toolbox, data: bytes, kind: str) -> None:
+    """A merged ``encoding`` does not get in the way (D74)."""
     toolbox.fill({"pic": data})
     result = toolbox.run(read, path="pic", encoding="utf-8")
     (image,) = result.images
-    assert (image.media_type, (image.width, image.height), base64.b64decode(image.data)) == (media_type, size, data)
-    assert f"{size[0]} × {size[1]} pixels" in result.output
+    assert (image.media_type, base64.b64decode(image.data)) == (f"image/{kind}", data)
+    assert result.output == f"pic: {kind.upper()} image, {len(data)} bytes"
 
 
 def test_a_model_without_eyes_gets_the_description_only(toolbox) -> None:
     """Nothing is sent that cannot be seen (D74)."""
-    toolbox.fill({"pic": PNG, "cut": PNG[:20]})
+    toolbox.fill({"pic": PNG, "cut": PNG[:7]})
     toolbox.model = ModelInfo(id="m", name="m", provider="p", images=False)
     result = toolbox.run(read, path="pic")
     assert not result.images
-    assert "640 × 480" in result.output
+    assert "PNG image" in result.output
     assert toolbox.run(read, path="cut").metadata["binary"]
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import click
 from moryflow_sdk import ConfigError
-from moryflow_sdk.support.texts import columns_of, visible
+from moryflow_sdk.support.texts import columns_of, image_type, visible
 
 from moryflow.cli.options import Flags
 
@@ -238,8 +238,6 @@ _PIECE = 64 * 1024
 PATIENCE_SECONDS = 0.5
 """Seconds to wait for the first byte of a pipe when there is a prompt already; an inherited pipe may never send one."""
 
-_IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-
 
 def piped_text(*, have_prompt: bool) -> str | None:
     """Return the text on standard input when something is piped in, else ``None``.
@@ -303,7 +301,6 @@ def attachment(path: Path) -> tuple[str, dict[str, Any]]:
         raise ConfigError(
             f"the file is larger than {MAX_INPUT_BYTES // 2**20} MiB", where=str(path), next_step="name it in the prompt"
         )
-    for magic, media_type in _IMAGES.items():
-        if data.startswith(magic):
-            return "images", {"media_type": media_type, "data": base64.b64encode(data).decode("ascii")}
+    if media_type := image_type(data):
+        return "images", {"media_type": media_type, "data": base64.b64encode(data).decode("ascii")}
     return "files", {"path": str(path), "text": as_text(data, str(path))}
