@@ -184,7 +184,6 @@ def test_a_session_that_is_not_there(desk) -> None:
     [
         ("import os\nos._exit(3)\n", "mine.py:2: import: it ended the process without a message (exit code 3)"),
         ("raise ValueError('no')\n", "mine.py:1: import: ValueError: no"),
-        ("import json\njson.loads = None\n", "mine.py:2: import: it changes something that all code shares: json.loads"),
     ],
 )
 def test_a_plugin_that_cannot_be_imported_is_no_difference(stored, source, said):

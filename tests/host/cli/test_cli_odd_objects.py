@@ -90,26 +90,6 @@ def test_a_plugin_to_be_off_that_there_is_not_is_named(cli: Any) -> None:
     assert "there is no plugin 'demmo', so nothing is switched off (did you mean 'demo'?)" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "line", ["import builtins\nbuiltins.open = None", "import sys\nsys.modules.clear()", "import os\nos.chdir('/')"]
-)
-def test_harm_of_a_plugin_that_fails_is_not_done_to_the_host(cli: Any, line: str) -> None:
-    """The host imported it once more to say how it failed, and the harm was done (invariant 5)."""
-    cli.plugin("bad", f"{line}\nraise ValueError('after that')\n")
-    done = cli("tool", "list")
-    assert done.returncode == 0, done.stderr
-    assert "it changes something that all code shares" in done.stderr
-
-
-def test_a_finder_that_raises_is_not_let_in(cli: Any) -> None:
-    """Every import after it would fail, the host's own too (invariant 5)."""
-    finder = "class F:\n    def find_spec(self, *a): raise RuntimeError('finder')\nimport sys\nsys.meta_path.insert(0, F())\n"
-    cli.plugin("bad", HEAD + finder)
-    done = cli("tool", "list")
-    assert done.returncode == 0, done.stderr
-    assert "modules cannot be found any more" in done.stderr
-
-
 def test_a_file_larger_than_the_memory_is_no_plugin(cli: Any) -> None:
     """It is named, and read no further than code is long; all commands ended with a MemoryError (invariant 5)."""
     file = cli.home / "plugins" / "huge.py"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -189,7 +188,6 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
         ("second", "module level"),
     ),
     (load.test_it_survives_a_reload, FORGETFUL, ("after a reload", "same twice")),
-    (load.test_it_passes_the_probe, "import shutil\nshutil.disk_usage = print\n" + offering(), ("probe", "shutil")),
     (tools.test_its_tools_refuse_arguments_with_a_sentence, VALIDATED, ("KeyError", "raise ValueError")),
 ]
 
@@ -218,7 +216,6 @@ def subject(tmp_path: Path) -> Iterator[Callable[[str], Subject]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORYFLOW_HOME", str(tmp_path / "root" / "home"))
-        patch.setattr(shutil, "disk_usage", shutil.disk_usage)  # one of the bad plugins replaces it
         yield make
         vars(os).pop("once", None)
         for each in made:
@@ -254,7 +251,7 @@ def failing(check: Callable[..., None], *arguments: Any) -> str:
 
 
 def test_what_a_plugin_undoes_is_not_left_behind(subject) -> None:
-    """As the probe advises: done in plugin_start, undone in what that returns (S2.21, R31)."""
+    """Done in plugin_start, undone in what that returns (S2.21, R31)."""
     body = "os.environ['MORYFLOW_CONFORMANCE_TEST'] = 'x'; return lambda: os.environ.pop('MORYFLOW_CONFORMANCE_TEST')"
     made = subject(hook("plugin_start", body, "ctx"))
     assert made.record.status == "loaded"

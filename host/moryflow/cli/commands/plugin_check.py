@@ -110,7 +110,7 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, aga
         place = f"{verdict.place}: " if verdict.place else ""
         hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(again or name)}'}"
         return f"{_indented(f'{name} failed ({verdict.stage}): {place}{verdict.error}')}{hint}"
-    rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
+    rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools))]
     wrong = ["its plugin.toml does not match its code"] * bool(undeclared) + ["part of it cannot be used"] * bool(verdict.notes)
     state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
     lines = [f"{name}: {state}, {verdict.ms:.0f} ms in the probe"]

@@ -1,4 +1,4 @@
-"""Inside the probe: import, register, contribute, compare. This runs in a forked process, which may end in any way."""
+"""Inside the probe: import, register, contribute. This runs in a forked process, which may end in any way."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from moryflow.plugins.lifecycle import PlainContext, start
 from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import failure_line
 
-from .shared_state import ProcessState, SharedCode, harm, line_of, process_state, remarks
-
 Mark = Callable[[str], None]
 _FILES = 256
 
@@ -53,10 +51,9 @@ class ProbeSettings:
         return self
 
 
-def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[str, Any]:
+def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     """Return the verdict on one candidate, as JSON.
 
-    :param shared: the code that the helper had loaded before it forked.
     :param mark: called with the name of each stage when it begins.
     """
     sys.path[:] = request["path"]
@@ -64,30 +61,13 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     importlib.invalidate_caches()
     show_printing()
     atexit._clear()  # drop the helper's functions: this fork must not run them
-    atexit.register(_stand_in)
-    forked: list[bool] = []
-    os.register_at_fork(before=lambda: forked.append(True))
-    before = process_state()
     started = time.perf_counter()
     mark("import")
-    raised = False
     try:
         found = _import_file(Path(request["file"])) if "file" in request else _load_plugin(request, mark)
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
-        raised = True
         found = _error_report(error, str(request.get("root") or request.get("file")))
-    harmed = _find_harm(before, shared)  # also if it failed: the host would import it again to report the error
-    harmed += ["what runs: it forks this process"] if forked else []
-    if found["ok"] or raised:
-        with suppress(BaseException):  # the plugin may have broken what this needs
-            found["changed"] = list(remarks(before, process_state()))
-    if harmed:
-        hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
-        failed = "" if found["ok"] or raised else f"{found['error']}; "
-        found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
-        found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
-        found["error"] = f"{failed}it changes something that all code shares: {'; '.join(harmed[:3])}"
-    elif found["ok"]:
+    if found["ok"]:
         mark("atexit")  # if they hang or exit, so would the host
         atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)
@@ -101,23 +81,6 @@ def _error_report(error: BaseException, root: str) -> dict[str, Any]:
         found["error"], file, found["line"] = describe(error, root_of(root))
         found["file"] = file or root
     return found
-
-
-def _find_harm(before: ProcessState, shared: SharedCode) -> list[str]:
-    """Return what the plugin changed that others rely on. If the comparison itself fails, that counts as a change."""
-    found: list[str] = []
-    try:
-        found.extend(shared.changes())  # first: it restores what the rest needs
-        found.extend(harm(before, process_state()))
-        if not atexit._ncallbacks():
-            found.append("what runs at the end of the program (atexit)")
-    except BaseException as error:  # the isolation boundary of the probe
-        found.append(f"what the probe itself needs ({type(error).__name__}: {error})")
-    return found
-
-
-def _stand_in() -> None:
-    """Do nothing: this represents the functions that the host has registered with atexit."""
 
 
 _FATAL = (MemoryError, RecursionError, SystemExit)
@@ -144,10 +107,6 @@ def _reads_terminal(error: BaseException) -> bool:
 
 
 _TERMINAL_HINT = "an import must not read standard input, which is the person's terminal"
-
-
-_HARM_HINT = "do it in plugin_start and undo it in the function that plugin_start returns"
-_HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at all"
 
 
 def _import_file(path: Path) -> dict[str, Any]:
@@ -231,14 +190,13 @@ def silence(output: int) -> None:
     """Keep a plugin away from the helper's own streams.
 
     Standard input cannot be read at all: in the host it is the terminal, and an import that reads it would never end.
-    Each stream is a file of its own, so that replacing one by another is noticed.
 
-    :param output: the descriptor that receives what the plugin prints, so that it can be reported.
+    :param output: the descriptor that receives what the plugin prints, so that it can be counted.
     """
-    unread, nowhere = os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_RDWR)
-    for number, target in enumerate((unread, output, nowhere)):
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number, target in enumerate((nowhere, output, nowhere)):
         os.dup2(target, number)
-    for descriptor in (unread, output, nowhere):
+    for descriptor in (output, nowhere):
         if descriptor > 2:
             os.close(descriptor)
 

@@ -19,15 +19,11 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from moryflow_sdk.support.processes import adopt_orphans, children
 
 from .child import examine, limit, machine_memory, memory_of, silence
-
-if TYPE_CHECKING:
-    from .shared_state import SharedCode
-
 
 AT_ONCE = 2
 _CROWD = 8
@@ -40,8 +36,6 @@ do not count."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 _MOST_READS = 64
 """The most blocks of 64 KB to read from a pipe at the end: a process that a child left behind may write to it forever."""
-_PRINTED = 200
-"""Bytes of a child's output that are reported."""
 _MOST_PRINTED = 1 << 16
 """Bytes that code may print during its import; if it prints more, the host shows none of it."""
 _VERDICT = b"="
@@ -71,7 +65,6 @@ class RunningProbe:
     started: float = field(default_factory=time.monotonic)
     said: bytes = b""
     traced: bytes = b""
-    printed: bytes = b""
     length: int = 0
 
     @property
@@ -95,25 +88,19 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     adopt_orphans()
-    ProbeHelper(source, sink, _preload()).serve()
+    _preload()
+    ProbeHelper(source, sink).serve()
 
 
-def _preload() -> SharedCode:
-    """Import what every probe needs, and modules that plugins tend to change: only loaded modules are compared."""
+def _preload() -> None:
+    """Import what every probe needs."""
     import asyncio.runners
-    import random
-    import shutil
-    import sqlite3
-    import urllib.request
 
     from pydantic import BaseModel, create_model
 
-    from .shared_state import SharedCode
-
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
-    assert asyncio.runners and random and shutil and sqlite3 and urllib.request
+    assert asyncio.runners
     os._exit = _leave_traced
-    return SharedCode()
 
 
 @dataclass
@@ -121,12 +108,10 @@ class ProbeHelper:
     """Forks a child per request and writes its verdict.
 
     :param source: the descriptor that requests come from; `sink` receives the verdicts.
-    :param shared: the loaded code, which no plugin may change.
     """
 
     source: int
     sink: int
-    shared: SharedCode
     waiting: deque[dict[str, Any]] = field(default_factory=deque[dict[str, Any]])
     running: list[RunningProbe] = field(default_factory=list[RunningProbe])
     crowded: bool = False
@@ -194,7 +179,7 @@ class ProbeHelper:
         if pid == 0:
             for pipe in (self.source, self.sink, hear, look, read, *(pipe for each in self.running for pipe in each.pipes)):
                 os.close(pipe)
-            _be_child(request, self.shared, report, trace, output)
+            _be_child(request, report, trace, output)
         for pipe in (report, trace, output):
             os.close(pipe)
         with suppress(OSError):
@@ -209,7 +194,7 @@ def _patience(running: list[RunningProbe]) -> float | None:
     return max(0.0, min(left, _LOOK))
 
 
-def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: int, output: int) -> None:
+def _be_child(request: dict[str, Any], report: int, trace: int, output: int) -> None:
     """Run the probe and end the process. Never returns."""
     import faulthandler
 
@@ -223,7 +208,7 @@ def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: i
     faulthandler.enable(trace, all_threads=False)
     faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
     try:
-        found = examine(request, shared, lambda stage: _write_line(report, stage.encode()))
+        found = examine(request, lambda stage: _write_line(report, stage.encode()))
         with suppress(BaseException):
             sys.stdout.flush()
         _write_line(report, _VERDICT + _packed(found).hex().encode())
@@ -261,7 +246,6 @@ def _read_pipe(child: RunningProbe, pipe: int) -> None:
         child.traced = (child.traced + data)[-(1 << 16) :]
         child.trace = child.trace if data else _close(pipe)
     else:
-        child.printed = (child.printed + data)[:_PRINTED]
         child.length += len(data)
         child.output = child.output if data else _close(pipe)
 
@@ -290,9 +274,6 @@ def _answer_if_done(child: RunningProbe, sink: int) -> bool:
     if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # used and freed between two checks
         verdict = {**verdict, "ok": False, "fatal": True, "error": _TOO_FULL, "hint": _LESS}
     verdict["loud"] = child.length > _MOST_PRINTED
-    if child.printed.strip():
-        line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
-        verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]
     verdict = {"ms": round((time.monotonic() - child.started) * 1000, 1), **verdict}
     _write_line(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
     return True

@@ -20,7 +20,7 @@ from typing import Any
 
 from moryflow.base.paths import keep
 
-_VERSION = 3
+_VERSION = 4
 AGAIN = 3600.0
 """Seconds after which code that did not finish in time is probed again: the machine may have been busy."""
 _KEPT = 500
@@ -32,11 +32,10 @@ class ProbeVerdict:
     """The result of probing code.
 
     :param stage: the stage it reached: ``import``, ``register``, ``contribute``.
-    :param fatal: it would have ended or harmed the host, so it is not imported. Other failures happen again, harmlessly, when
+    :param fatal: it would have ended the host, so it is not imported. Other failures happen again, harmlessly, when
         the host imports the code.
     :param notes: contributions that the host leaves out, each with its place.
     :param failed_hooks: contribute hooks that raised, took too long or returned an invalid value; the host leaves them out.
-    :param changed: shared state that it changed without harm, such as ``os.environ``.
     :param loud: its import prints so much that none of it is shown.
     :param lost: there is no result, because the probe itself could not run; not cached.
     :param fresh: found by this process, not read from the cache.
@@ -55,7 +54,6 @@ class ProbeVerdict:
     fatal: bool = False
     timeout: bool = False
     lost: bool = False
-    changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     failed_hooks: tuple[str, ...] = ()
     loud: bool = False
@@ -74,7 +72,7 @@ class ProbeVerdict:
 
 
 def verdict_of(values: Mapping[str, Any]) -> ProbeVerdict:
-    lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed", "notes", "failed_hooks")}
+    lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "notes", "failed_hooks")}
     return ProbeVerdict(**{**values, **lists})
 
 

@@ -98,7 +98,7 @@ class Subject:
     def refusal(self) -> ProbeVerdict | None:
         """Why the plugin cannot be loaded, or ``None``. The probe finds out in a separate process.
 
-        A plugin that hangs, ends the process or changes global state must not do that to pytest.
+        A plugin that hangs or ends the process must not do that to pytest.
         """
         candidates = in_development(self.path)
         if not candidates:

@@ -17,7 +17,6 @@ from moryflow import open_host
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.preflight.policy import AdmissionPolicy, probe, probe_all
 from moryflow.plugins.preflight.prober import Prober, ProbeVerdict
-from moryflow.plugins.preflight.shared_state import process_state
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -220,21 +219,6 @@ async def test_who_gave_it_more_time_is_not_told_to(home):
     assert (verdict.timeout, verdict.line) == (True, 1) and "more time" not in verdict.hint
 
 
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("import json\n\njson.loads = None\n", 3),
-        ("from pathlib import Path\ndef exists(self): return True\nPath.exists = exists\n", 3),
-        ("import os\nx = 1\nos.chdir('/')\n", 3),
-        ("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n", 2),
-        ("import sys\nsys.modules['httpx'] = None\n", 2),
-    ],
-)
-async def test_the_line_that_changes_what_belongs_to_everyone_is_named(home, source, line):
-    """File and line wherever they can be told (STYLE, errors)."""
-    assert (await probed(home, source)).line == line
-
-
 async def test_probes_are_forked_from_one_warm_helper_two_at_a_time(home):
     """One parent, that is not the host, for all; never three at once (ARCHITECTURE §4, probe)."""
     source = """
@@ -283,136 +267,6 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("source", "what"),
-    [
-        ("import builtins\nbuiltins.open = None\n", "builtins.open"),
-        ("import json\njson.loads = lambda text: {}\n", "json.loads"),
-        ("import sys\nsys.stdout = None\n", "sys.stdout"),
-        ("import sys\nsys.path.clear()\n", "sys.path"),
-        ("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n", "SIGTERM"),
-        ("import socket\nsocket.socket = None\n", "socket.socket"),
-        ("import ssl\nssl.create_default_context = None\n", "ssl.create_default_context"),
-        ("import asyncio\nasyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())\n", "event loop policy"),
-        ("import moryflow_sdk\nmoryflow_sdk.Deny = moryflow_sdk.Allow\n", "moryflow_sdk.Deny"),
-        ("import warnings\nwarnings.simplefilter('error')\n", "warnings"),
-        ("import os\nos.chdir('/')\n", "the current folder"),
-        ("import os\nos.umask(0)\n", "the umask"),
-        ("import sys\nsys.setrecursionlimit(60)\n", "recursion"),
-        ("import gc\ngc.disable()\n", "garbage"),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n", "is not a daemon"),
-        ("import sys\nsys.stdout.close()\n", "the standard streams"),
-        ("import sqlite3\nsqlite3.connect = None\n", "sqlite3.connect"),
-        ("import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\n", "the limits"),
-        ("import signal\nsignal.alarm(60)\n", "the alarm"),
-        ("import os\nif os.fork() == 0:\n    os._exit(0)\n", "it forks"),
-        ("import sys\ndef no(event, args):\n    if event == 'open': raise RuntimeError\nsys.addaudithook(no)\n", "open()"),
-        ("import pydantic\npydantic.BaseModel.model_validate = classmethod(lambda *a: 1)\n", "BaseModel.model_validate"),
-        ("import pathlib\npathlib.Path.exists = lambda self: True\n", "pathlib.Path.exists"),
-        ("import pathlib\npathlib.PosixPath.exists = lambda self: True\n", "pathlib.PosixPath.exists"),
-        ("import uuid\ndel uuid.uuid4\n", "uuid.uuid4"),
-        ("import sys\nsys.modules['httpx'] = None\n", "sys.modules['httpx']"),
-        ("import sys\nsys.modules.pop('moryflow.hooks.plugin_set')\n", "sys.modules['moryflow.hooks.plugin_set']"),
-        ("import asyncio\nasyncio.BaseEventLoop.create_task = None\n", "BaseEventLoop.create_task"),
-        ("import builtins\nbuiltins.sorted = builtins.list = None\n", "builtins."),
-        ("import sys\nsys.stdout.write = lambda text: 0\n", "sys.stdout"),
-        ("import os\nos.dup2(2, 1)\n", "the files behind the standard streams"),
-        ("import os\nos.close(2)\n", "the files behind the standard streams"),
-        ("import os\nos.environ.clear()\n", "os.environ"),
-        ("import os\nos.environ = {}\n", "os.environ"),
-        ("import os\nos.environ['MORYFLOW_HOME'] = '/nowhere'\n", "os.environ (MORYFLOW_HOME)"),
-        ("import sys\nsys.settrace(lambda *a: None)\n", "the tracing"),
-        ("import threading\nthreading.setprofile(lambda *a: None)\n", "the tracing"),
-        ("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n", "signals that are blocked"),
-        ("import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 60)\n", "the alarm"),
-        ("import sys\nsys.path_hooks.clear()\n", "sys.path_hooks"),
-        ("import sys\nsys.argv[:] = ['other']\n", "what sys says"),
-        ("import gc\ngc.set_threshold(0)\n", "garbage"),
-        pytest.param(
-            "import os\nos.nice(5)\n",
-            "the priority",
-            marks=pytest.mark.skipif(os.nice(0) > 14, reason="these tests run with the lowest priority already"),
-        ),
-        ("import atexit\natexit._clear()\n", "atexit"),
-        ("import socket\nsocket.setdefaulttimeout(0.001)\n", "default timeout of sockets"),
-        ("import logging\nlogging.disable()\n", "what is logged"),
-        ("import warnings\nwarnings.simplefilter('error', DeprecationWarning)\n", "warnings"),
-        ("import sqlite3\nsqlite3.register_adapter(str, lambda text: 'x')\n", "how SQLite stores"),
-        ("import sys\nsys.set_asyncgen_hooks(firstiter=lambda made: 1 / 0)\n", "settings of the interpreter"),
-        ("import sys\nsys.setswitchinterval(1000)\n", "settings of the interpreter"),
-        ("import codecs\ncodecs.register_error('strict', lambda error: ('', error.end))\n", "bytes that are not text"),
-        ("import codecs\ncodecs.register(lambda name: 1 / 0)\n", "codecs.register()"),
-        (
-            "import moryflow_builtins.permission.verdict as gate\ngate.decide = lambda policy, call: None\n",
-            "moryflow_builtins.permission.verdict.decide",
-        ),
-        (
-            "from moryflow_builtins.permission.policy import Policy\nPolicy.by_text = lambda *given: None\n",
-            "moryflow_builtins.permission.policy.Policy.by_text",
-        ),
-    ],
-)
-async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, source, what):
-    """What the helper had loaded is compared after import and contributions (ARCHITECTURE §4, probe)."""
-    verdict = await probed(home, source)
-    assert (verdict.ok, verdict.fatal) == (False, True)
-    assert what in verdict.error and "plugin_start" in verdict.hint
-
-
-@pytest.mark.filterwarnings("error")
-def test_looking_at_what_belongs_to_everyone_is_no_reason_for_a_warning():
-    """Nothing is asked for by a name that a later Python gives up, and each question has an answer (SECURITY §3)."""
-    state = process_state()
-    assert [value for value in (*state.harmful, *state.impolite) if str(value).endswith(("Error", "Warning"))] == []
-
-
-@pytest.mark.parametrize(
-    ("source", "remark"),
-    [
-        ("import os\nos.environ['TOKENIZERS_PARALLELISM'] = 'false'\n", "os.environ (TOKENIZERS_PARALLELISM)"),
-        ("import warnings\nwarnings.simplefilter('ignore')\n", "the warnings filter"),
-        ("import logging\nlogging.basicConfig(level=10)\n", "the root logger"),
-        ("import sys\nsys.path.insert(0, '/nowhere')\n", "the beginning of sys.path"),
-        ("import sys\nsys.setrecursionlimit(20000)\n", "the recursion limit"),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n", "its thread"),
-        ("print('hello')\n", "standard output: it prints 'hello'"),
-        ("import os\nos.write(1, b'raw')\n", "standard output: it prints 'raw'"),
-    ],
-)
-async def test_bad_manners_are_told_and_no_reason_to_refuse(home, source, remark):
-    """What others can live with is remarked, also what is printed (ARCHITECTURE §4, probe)."""
-    verdict = await probed(home, source + HELLO)
-    assert verdict.ok
-    assert any(remark in each for each in verdict.changed), verdict.changed
-
-
-async def test_good_code_that_uses_much_has_changed_nothing(home):
-    """What libraries do while they are imported is no harm: half of Python's own, and ours, imported (ARCHITECTURE §4)."""
-    modules = "httpx, yaml, json5, rich.console, prompt_toolkit, watchdog.observers, click, pathspec, frontmatter"
-    python = "unittest.mock, multiprocessing, http.server, xml.etree.ElementTree, email, decimal, ctypes, concurrent.futures"
-    ours = "moryflow.testing, moryflow.runtime.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
-    use = (
-        "import typing\nclass P(typing.Protocol):\n    def f(self): ...\nclass Q(P): pass\nQ()\n"
-        "class M(pydantic.BaseModel):\n    a: int = 1\nM(a=2).model_dump_json()\n"
-    )
-    verdict = await probed(home, f"import pydantic, {modules}, {python}, {ours}\n{use}{HELLO}")
-    assert (verdict.ok, verdict.error, verdict.changed) == (True, "", ())
-
-
-async def test_a_plugin_may_do_what_it_likes_with_libraries_of_its_own(home, tmp_path):
-    """Guarded is what the host relies on (ARCHITECTURE §4, probe)."""
-    package = home / "plugins" / "mine"
-    package.mkdir(mode=0o700)
-    for name, text in {
-        "__init__.py": "from . import helper\nhelper.word = lambda: 2\n" + HELLO,
-        "helper.py": "def word(): return 1\n",
-    }.items():
-        (package / name).write_text(text)
-        (package / name).chmod(0o600)
-    found = Candidate("mine", "user", str(package), str(package), file=str(package / "__init__.py"))
-    assert (await probe(found, home=home, seconds=ENOUGH)).ok
-
-
-@pytest.mark.parametrize(
     ("body", "error"),
     [("os._exit(9)", "without a message (exit code 9)"), ("time.sleep(60)", "did not finish")],
 )
@@ -421,13 +275,6 @@ async def test_code_that_keeps_the_host_from_ending_is_refused(home, body, error
     source = f"import atexit, os, time\natexit.register(lambda: {body})\n"
     verdict = probed_until(home, source, lambda verdict: verdict.stage == "atexit")
     assert (verdict.ok, verdict.stage) == (False, "atexit") and error in verdict.error
-
-
-async def test_bad_manners_are_noted_and_forgiven(home):
-    """Libraries set variables of the environment; that is no reason to refuse a plugin."""
-    verdict = await probed(home, "import os\nos.environ['SOME_SETTING'] = '1'\n")
-    assert verdict.ok and verdict.changed == ("os.environ (SOME_SETTING)",)
-    assert "SOME_SETTING" not in os.environ
 
 
 async def test_what_a_probe_leaves_running_ends_with_it(home):

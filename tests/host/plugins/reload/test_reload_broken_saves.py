@@ -36,7 +36,6 @@ MISTAKES = {
     "wrong return type": (f"{HOOK}def tools():\n    return 3\n", "contribute", 0, "a list of items is expected, not int"),
     "exit": ("import sys\nsys.exit(3)\n", "import", 2, "it called sys.exit(3)"),
     "hard exit": ("import os\nos._exit(3)\n", "import", 0, "it ended the process without a message (exit code 3)"),
-    "patching": ("import json\njson.loads = None\n", "import", 0, "it changes something that all code shares: json.loads"),
 }
 
 
