@@ -41,7 +41,7 @@ def test_the_example_plugins_pass_the_checks_for_authors(tmp_path: Path) -> None
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) >= 50 * len(plugins) > 100
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) >= 15 * len(plugins) > 30
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_the_examples_of_the_hook_pages_pass_the_checks_for_authors(folder: str,
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) >= 50 * len(plugins) > 250
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) >= 15 * len(plugins) > 75
 
 
 def test_hello_greets(shell) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OPTION = "--moryflow-plugin"
 SETTINGS = "--moryflow-settings"
-GROUPS = ("load", "imports", "hooks", "tools")
+GROUPS = ("load", "hooks", "tools")
 """The modules of :mod:`.conformance`, in the order in which they run."""
 
 

@@ -1,56 +1,31 @@
-"""Checks that every plugin should pass: ``pytest --moryflow-plugin PATH``. Each module is a group of checks.
+"""The fifteen checks that every plugin should pass: ``pytest --moryflow-plugin PATH``. Each module is a group of checks.
 
 A check that fails says in one sentence what is wrong, where, and what to do about it. This module has the plugin under test,
-in an isolated host that all checks share. pytest is imported only inside functions, because the process that watches an import
-does not need it.
+in an isolated host that all checks share.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import json
-import os
 import re
-import subprocess
-import sys
-import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest
 from moryflow_sdk import HOOKS, Tool
 
-from moryflow.authoring.rerun import with_only
 from moryflow.hooks.dispatcher import Withheld
+from moryflow.hooks.plugin_set import HookFailure
 from moryflow.packages.manager import probe_candidates
 from moryflow.plugins.discovery import in_development
 from moryflow.plugins.preflight.prober import ProbeVerdict
 from moryflow.testing.isolated import IsolatedHost, Project, read_project
 
-_LONGEST_WATCH = 60.0
-"""Seconds that a process with a host and the plugin may take on a busy machine."""
 _ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
-
-
-@dataclass
-class ImportReport:
-    """What a plugin does while it is imported; each event has the line of the plugin that caused it.
-
-    :ivar cpu: seconds of CPU time that loading took.
-    """
-
-    network: list[str] = field(default_factory=list[str])
-    programs: list[str] = field(default_factory=list[str])
-    writes: list[str] = field(default_factory=list[str])
-    printed: str = ""
-    threads: list[str] = field(default_factory=list[str])
-    changed: list[str] = field(default_factory=list[str])
-    cpu: float = 0.0
-    error: str = ""
 
 
 class Subject:
@@ -65,7 +40,6 @@ class Subject:
         self.path = path
         self.root = root
         self.settings = settings or {}
-        self.environ = dict(os.environ)
         self.project: Project | None = read_project(path) if path.is_dir() else None
         self.name = next(iter(self.project.plugins)) if self.project else path.name if path.is_dir() else path.stem
 
@@ -74,10 +48,8 @@ class Subject:
     def fail(self, what: str, to_do: str, place: Any = None) -> NoReturn:
         """Fail the check with one sentence.
 
-        :param place: a function, a path or a line of the plugin's file.
+        :param place: a function, a path, or a path with a line.
         """
-        import pytest
-
         sentence = f"{self.where(place)}: {what}. What to do: {to_do}"
         # The loaded file is a copy in the home of the isolated host; name the author's file instead.
         copies = re.compile(rf"{re.escape(str(self.root))}(/\w+)?/home/plugins/{re.escape(self.path.name)}")
@@ -88,8 +60,6 @@ class Subject:
         code = getattr(inspect.unwrap(place), "__code__", None) if callable(place) else None
         if code is not None:
             return f"{code.co_filename}:{code.co_firstlineno}"
-        if isinstance(place, int):
-            return f"{self.file}:{place}"
         return str(place or self.file)
 
     # ---------------------------------------------------------------- whether the plugin can be loaded
@@ -127,26 +97,11 @@ class Subject:
         file = self.package / "plugin.toml"
         return file if self.package.is_dir() and file.is_file() else None
 
-    @cached_property
-    def trees(self) -> Mapping[Path, ast.Module]:
-        """The syntax trees of its files; a file that does not parse is left out, because it does not load either."""
-        paths = sorted(self.package.rglob("*.py")) if self.package.is_dir() else [self.package]
-        found: dict[Path, ast.Module] = {}
-        for path in paths:
-            try:
-                with warnings.catch_warnings(action="ignore"):
-                    found[path] = ast.parse(path.read_text(encoding="utf-8"), str(path))
-            except (SyntaxError, ValueError, OSError):
-                continue
-        return found
-
     # ---------------------------------------------------------------- the host
 
     @contextmanager
     def fresh(self, folder: str) -> Generator[IsolatedHost]:
         """Open a separate host with the plugin installed."""
-        import pytest
-
         base = self.root / folder
         host = IsolatedHost(base / "home", base / "vault")
         with pytest.MonkeyPatch.context() as patch:
@@ -191,8 +146,6 @@ class Subject:
     @cached_property
     def plugin(self) -> Any:
         """The loaded plugin. If it did not load, the check is skipped, because :mod:`.load` reports that."""
-        import pytest
-
         record = self.record
         if record is None or record.status != "loaded":
             pytest.skip("it did not load")
@@ -208,82 +161,41 @@ class Subject:
         hooks = [hook] if hook else list(HOOKS)
         return [item for each in hooks for item in plugin_set.ordered(each) if item.plugin == name]
 
-    def functions(self, hook: str | None = None) -> list[tuple[str, Callable[..., Any]]]:
+    def functions(self) -> list[tuple[str, Callable[..., Any]]]:
         """Return pairs of a hook's name and the function as the author wrote it."""
-        return [(item.hook, inspect.unwrap(item.function)) for item in self.implementations(hook)]
+        return [(item.hook, inspect.unwrap(item.function)) for item in self.implementations()]
 
     @property
     def tools(self) -> list[Tool]:
         name = self.plugin.name
         return [owned.tool for owned in self.host.host.plugin_set.tools.values() if owned.plugin == name]
 
-    @cached_property
-    def report(self) -> ImportReport:
-        """What the plugin does while it is imported, observed in a separate process."""
-        return _watch_import(self.path, self.root, self.environ, self.settings)
+    def failures(self, hook: str, given: Sequence[Mapping[str, Any]]) -> list[HookFailure]:
+        """Call the plugin's functions for `hook` in one turn, once for each of `given`; return what fails.
 
-    # ---------------------------------------------------------------- calling hooks
-
-    def call(self, hook: str, given: Sequence[Mapping[str, Any]], *, shared: bool = False) -> list[Called]:
-        """Call the plugin's functions for `hook` in one turn, once for each of `given`: the hook's arguments by name.
-
-        :param shared: pass the values themselves and not copies, as for built-in plugins.
+        :param given: the hook's arguments by name.
         """
-        name = self.plugin.name
+        dispatcher, value = self.host.host.surroundings.dispatcher, HOOKS[hook].value
+        own = tuple(replace(item, position=place) for place, item in enumerate(self.implementations(hook)))
 
-        async def work(scope: Any) -> list[Called]:
-            scope.plugin_set = with_only(scope.plugin_set, frozenset({name}))
-            if shared:
-                own = tuple(replace(each, tier="builtin") for each in scope.plugin_set.ordered(hook))
-                scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
-            return [await _called(self.host.host.surroundings.dispatcher, scope, hook, dict(each)) for each in given]
+        async def work(scope: Any) -> list[HookFailure]:
+            scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
+            scope.failures = list[HookFailure]()
+            for each in given:
+                match HOOKS[hook].kind:
+                    case "gate":
+                        await dispatcher.gates(scope, hook, **each)
+                    case "contribute":
+                        await dispatcher.contribute(scope, hook)
+                    case "observe":
+                        await dispatcher.observe(scope, each["event"])
+                    case _:
+                        rest = {name: item for name, item in each.items() if name != value}
+                        with suppress(Withheld):
+                            await dispatcher.transform(scope, hook, each[value], **rest)
+            return scope.failures
 
+        if not given:
+            return []
         session = self.host.wait(self.host.host.new_session(self.host.vault, purpose="direct"))
         return self.host.wait(session.scoped(work))[0]
-
-
-@dataclass(frozen=True)
-class Called:
-    """The outcome of one call of a hook: its value or verdicts, the failures, and the plugin's state afterwards."""
-
-    value: Any
-    failures: Sequence[Any]
-    us: int
-    state: Mapping[str, Any]
-
-
-async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any]) -> Called:
-    info = HOOKS[hook]
-    scope.failures = list[Any]()
-    before = len(scope.ledger.chain())
-    try:
-        if info.kind == "gate":
-            value = await dispatcher.gates(scope, hook, **given)
-        elif info.kind == "contribute":
-            value = await dispatcher.contribute(scope, hook, **given)
-        elif info.kind == "observe":
-            value = await dispatcher.observe(scope, given["event"])
-        else:
-            value = await dispatcher.transform(scope, hook, given.pop(info.value), **given)
-    except Withheld:
-        value = None
-    us = sum(item["us"] for item in scope.ledger.chain()[before:])
-    states = {"turn.state": dict(scope.live.turn_states), "turn.session_state": dict(scope.live.state)}
-    return Called(value, scope.failures, us, states)
-
-
-def _watch_import(path: Path, root: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> ImportReport:
-    """Load the plugin in a child process and return what it did."""
-    folder = root / "watched"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "report.json"
-    command = [sys.executable, "-m", f"{__package__}.imports", str(path), str(folder), str(target)]
-    try:
-        done = subprocess.run(
-            command, input=json.dumps(settings), capture_output=True, text=True, env=environ, timeout=_LONGEST_WATCH
-        )
-    except subprocess.TimeoutExpired:
-        return ImportReport(error=f"it does not end within {_LONGEST_WATCH:g} s")
-    if not target.exists():
-        return ImportReport(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
-    return ImportReport(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)
