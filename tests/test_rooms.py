@@ -27,7 +27,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
     map(
         frozenset,
         (
-            {"base", "attach"},
+            {"base"},
             {"store", "config"},
             {"hooks"},
             {"kernel"},

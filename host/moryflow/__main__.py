@@ -28,33 +28,9 @@ def start() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # No work has begun, so leave at once: an exception could be raised where Python only prints it.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    if _may_attach() and (code := _attached()) is not None:
-        sys.exit(code)
     from moryflow.cli import main
 
     sys.exit(main())
-
-
-def _may_attach() -> bool:
-    """Return whether the turn may run in a server: ``--attach`` is given, or the user's configuration file says so."""
-    if sys.argv[1:2] != ["run"]:
-        return False
-    if any(word.partition("=")[0] == "--attach" for word in sys.argv):
-        return True
-    from moryflow.attach import wanted
-
-    return wanted()
-
-
-def _attached() -> int | None:
-    from moryflow.attach import quick_run
-
-    def command_line() -> quick_run.FullCommandLine:
-        from moryflow.cli.commands.run import QuickSide
-
-        return QuickSide()
-
-    return quick_run.run(sys.argv[1:], command_line)
 
 
 def _printed_page() -> bool:

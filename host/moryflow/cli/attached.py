@@ -1,34 +1,98 @@
-"""Turns that run in a server (:mod:`moryflow.attach`), shown and asked about at the terminal like turns of this process."""
+"""Turns that run in a server (``--attach``), shown and asked about at the terminal like turns of this process."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
+from moryflow_sdk.client import PAUSES, Client, ClientError, connect
 from moryflow_sdk.errors import ModelErrorCode
+from moryflow_sdk.events import OTHER_NAMES
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
-from moryflow_sdk.support.threads import on_daemon_thread
 
-from moryflow.attach import home_of
-from moryflow.attach.quick_run import SETTINGS
-from moryflow.attach.turn import AttachedTurn, SessionFollower, TurnOrder, open_session, quoted
-from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find
+from moryflow import __version__
 from moryflow.runtime.turn_result import TurnResult
 
 from .options import Flags, RunFlags
 
-T = TypeVar("T")
+SETTINGS = (
+    "MORYFLOW_CONFIG", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT", "MORYFLOW_TRACE", "MEMORY_BANK_GUARD_MODE",
+)  # fmt: skip
+"""Variables that configure the process that runs turns; a server has its own."""
+LOCAL = ("http://127.0.0.1", "http://localhost", "http://[::1]", "unix:")
 
 
-def error_of(refused: ServerRefusal) -> MoryflowError:
+def check_attach(flags: Flags, url: str) -> None:
+    """Refuse ``--attach`` inside a tool, with settings of this process, or to another machine.
+
+    :param url: the value of ``--attach``; empty: the server of this home.
+    :raises ConfigError: it is refused.
+    """
+    named = [name for name, value in flags._asdict().items() if value and name in ("config", "safe_mode", "strict", "profile")]
+    own = [*(f"--{name.replace('_', '-')}" for name in named), *(name for name in SETTINGS if name in os.environ)]
+    if inside_tool():
+        message = "a tool started this command, and the server would not apply the tool's limits"
+        raise ConfigError(message, where=CALL_MARK, next_step="leave out --attach")
+    if own:
+        message = f"{own[0]} configures this process, but the turn would run in the server"
+        raise ConfigError(message, next_step="leave it out, start the server with it, or leave out --attach")
+    if url and not url.startswith(LOCAL):
+        message = "only a server of this machine can be attached to: the turn works in a folder of yours, with your environment"
+        raise ConfigError(message, where=url, next_step="http://127.0.0.1:PORT, unix:PATH, or --attach alone")
+
+
+class AttachedServer:
+    """A running server: the operations of :class:`Client`, whose refusals are raised as this process would have raised them."""
+
+    def __init__(self, client: Client, about: Mapping[str, Any], url: str) -> None:
+        self._client, self.url, self.home = client, url, str(about["home"])
+        self.language, self.traces = str(about.get("language") or "en"), bool(about.get("trace"))
+        self.follow = client.follow
+
+    @classmethod
+    async def found(cls, url: str) -> AttachedServer:
+        """Return the server at `url`, or the one of this home if `url` is empty.
+
+        :raises MoryflowError: no server answers, or it has another version or home.
+        """
+        client = await _asked(connect(url or None))
+        about = await _asked(client.health())
+        home = os.path.abspath(os.path.expanduser(os.environ.get("MORYFLOW_HOME") or "~/.moryflow"))  # noqa: PTH100, PTH111
+        if about.get("version") != __version__:
+            message = f"the server is version {about.get('version')}, and this is {__version__}"
+            raise ConfigError(message, where=url, next_step="stop the server and start it again: moryflow serve")
+        if os.path.realpath(about["home"]) != os.path.realpath(home):
+            message = f"the server belongs to another home, {about['home']}"
+            raise ConfigError(message, where=url, next_step="moryflow serve, or set MORYFLOW_HOME")
+        return cls(client, about, client.url)
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        operation = getattr(self._client, name)
+        return lambda *given, **named: _asked(operation(*given, **named))
+
+
+async def _asked(answer: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await answer
+    except ClientError as error:
+        raise _error_of(error) from error
+    except OSError as error:
+        raise MoryflowError(f"the server does not answer: {error.strerror or error}", next_step="moryflow serve") from error
+
+
+def _error_of(refused: ClientError) -> MoryflowError:
     """Return the server's refusal as the error that this process would have raised."""
     details = {"where": refused.where, "next_step": refused.next_step}
+    if refused.status == 401:
+        message = "the server does not accept the token of this home: it is the server of another home"
+        return ConfigError(message, next_step="moryflow serve, or set MORYFLOW_HOME")
     if refused.code in get_args(ModelErrorCode) and refused.status == 503:
         return ModelError(refused.message, code=refused.code, **details)  # type: ignore[arg-type]
     kind = {"config": ConfigError, "plugin": PluginError}.get(refused.code, MoryflowError)
@@ -37,201 +101,234 @@ def error_of(refused: ServerRefusal) -> MoryflowError:
     return error
 
 
-def server_for(flags: Flags, url: str | None) -> RunningServer | None:
-    """Return the server that the flag or the user's file asks for; ``None`` if the turn has to run in this process.
+async def session_of(server: AttachedServer, flags: Flags, chosen: RunFlags) -> dict[str, Any]:
+    """Begin a session in the server, or find the one to continue, and set its agent, model and mode; return its row.
 
-    :param url: the value of ``--attach``; empty: the server of this home. ``None``: only the user's file asks for a server.
-    :raises MoryflowError: there is no such server, or ``--attach`` is used inside a tool or with settings of this process.
+    :raises MoryflowError: the server refuses, or there is no such session.
     """
-    named = [name for name, value in flags._asdict().items() if value and name in ("config", "safe_mode", "strict", "profile")]
-    own = [*(f"--{name.replace('_', '-')}" for name in named), *(name for name in SETTINGS if name in os.environ)]
-    if url is None and (own or inside_tool()):
-        return None
-    if inside_tool():
-        message = "a tool started this command, and the server would not apply the tool's limits"
-        raise ConfigError(message, where=CALL_MARK, next_step="leave out --attach")
-    if own:
-        message = f"{own[0]} configures this process, but the turn would run in the server"
-        raise ConfigError(message, next_step="leave it out, start the server with it, or leave out --attach")
-    try:
-        return find(home_of(os.environ), url or "")
-    except NoServer as error:
-        if url is None:
-            return None
-        raise error_of(error) from error
-    except ServerRefusal as error:
-        raise error_of(error) from error
-
-
-def turn_order(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
-    """Return the order for a turn, still without a prompt: the flags, and the folder of this process."""
-    model = chosen.model
+    folder, model = os.path.realpath(flags.vault or "."), chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
-    return TurnOrder(
-        folder=os.path.realpath(flags.vault or "."), resume=chosen.resume, agent=chosen.agent, model=model, mode=chosen.mode,
-        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait, effort=chosen.effort,
-    )  # fmt: skip
+    wanted = {"agent": chosen.agent, "model": model, "mode": chosen.mode}
+    changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    if chosen.mode == "full_access":
+        changes["confirm"] = True
+    if chosen.resume is None:
+        return await server.new_session(vault=folder, **changes)
+    rows = [await server.session(chosen.resume, limit=1)] if chosen.resume else await server.sessions(vault=folder, limit=1)
+    if not rows:
+        raise ConfigError(f"no session of {folder} to continue", next_step="moryflow session list")
+    if changes.get("mode") == rows[0]["mode"]:
+        del changes["mode"]
+    return await server.change_session(rows[0]["id"], **changes) if changes else rows[0]
 
 
-def event_of(document: Mapping[str, Any]) -> Event:
-    """Return the event that the server sent as `document`."""
-    names = ("v", "type", "seq", "ts", "session", "parent", "agent", "turn", "step")
-    head: dict[str, Any] = {name: document[name] for name in names if name in document}
-    return Event(**head, data={name: value for name, value in document.items() if name not in names})
+def turn_body(chosen: RunFlags, on_ask: str, **more: Any) -> dict[str, Any]:
+    """Return the fields of a prompt that the flags of ``run`` set. Moryflow's own variables are not sent."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MORYFLOW_")}
+    sent = {name: value for name, value in environment.items() if (name + value).isprintable() or _is_text(name + value)}
+    limits = {"max_steps": chosen.max_steps, "max_cost": chosen.max_cost, "effort": chosen.effort}
+    return {"on_ask": on_ask, "environment": sent, **limits, **more}
 
 
-async def session_of(server: RunningServer, order: TurnOrder) -> dict[str, Any]:
-    """Begin a session in the server, or find the one to continue; return its row.
-
-    :raises MoryflowError: the server refuses, or does not answer.
-    """
-    return await _from_server(lambda: open_session(server, order))
-
-
-async def _from_server(ask: Callable[[], T]) -> T:
+def _is_text(value: str) -> bool:
     try:
-        return await asyncio.wrap_future(on_daemon_thread(ask, "moryflow-ask"))
-    except ServerRefusal as error:
-        raise error_of(error) from error
-    except OSError as error:
-        raise MoryflowError(f"the server does not answer: {error.strerror or error}", next_step="moryflow serve") from error
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+BETWEEN = ("task.finish", "session.mode", "session.agent", "session.model")
+"""The types of the session's own events that are passed on between two turns."""
 
 
 class AttachedSession:
     """One session of a server, as a terminal needs it: turns with their events, and answers to their questions.
 
-    :ivar server: the server, at the address where it was last found.
+    One stream brings all events of the session, its sub-agents and the server. A broken stream is begun again where it broke.
+
     :ivar row: the session's row, as the server has stored it.
-    :ivar place: the sequence number of the last event that the subscribers got.
+    :ivar turn: the id of the turn that runs; empty while its prompt is sent, ``None`` between turns.
     """
 
-    def __init__(self, server: RunningServer, row: dict[str, Any]) -> None:
+    def __init__(self, server: AttachedServer, row: dict[str, Any]) -> None:
         self.server, self.row, self.id = server, row, str(row["id"])
         self.subscribers: list[Callable[[Event], None]] = []
-        self.turn: AttachedTurn | None = None
-        self.place: int | None = None
+        self.turn: str | None = None
         self._hashes: dict[str, str] = {}
+        self._result: asyncio.Future[TurnResult] | None = None
+        self._stopped = self._broken = False
+        self._held: list[Event] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._open = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        self._text = ""
+        self._ended: Event | None = None
 
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send a request about this session, or, if `path` begins with a slash, about anything else; return the answer.
+    def follow(self) -> Callable[[], None]:
+        """Pass the events to the subscribers until the returned function is called."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow())
+        return self.close
 
-        :raises MoryflowError: the server refuses, or does not answer.
-        """
-        below = f"/{path}" if path and not path.startswith("?") else path
-        whole = path if path.startswith("/") else f"/sessions/{self.id}{below}"
-        return await _from_server(lambda: self._ask_server(lambda server: server.ask(method, whole, body)))
+    def close(self) -> None:
+        for task in (self._following, *self._tasks):
+            if task is not None:
+                task.cancel()
 
-    async def read(self, path: str) -> bytes:
-        """Return the bytes at a path of the server, for what is not a JSON document.
-
-        :raises MoryflowError: the server refuses, or does not answer.
-        """
-        return await _from_server(lambda: self._ask_server(lambda server: server.read(path)))
-
-    def _ask_server(self, ask: Callable[[RunningServer], T]) -> T:
-        """Call `ask` with the server; if it is gone, call `ask` with one that was started since at another address."""
-        try:
-            return ask(self.server)
-        except (ConnectionRefusedError, FileNotFoundError) as away:  # nothing was sent
+    async def _follow(self) -> None:
+        place: int | None = None
+        while True:
             try:
-                self.server = find(self.server.home)
-            except NoServer:
-                raise away from None
-            return ask(self.server)
+                async for event in self.server.follow(place, sessions=[self.id, ""], tries=len(PAUSES)):
+                    place = place if event.seq is None else event.seq
+                    self._take(event)
+            except ClientError as error:
+                self._end(_error_of(error))
+            except OSError:
+                self._end(None)
+            await asyncio.sleep(PAUSES[-1])
 
-    async def run(self, order: TurnOrder) -> TurnResult:
-        """Run one turn, pass its events to the subscribers, and return the result.
+    def _take(self, event: Event) -> None:
+        if event.type in ("open", "reset"):
+            if self._open.is_set() and self.turn:  # the result may have come while the stream was broken
+                self._broken = True
+                self._in_background(self._fetch_result(self.turn))
+            self._open.set()
+        elif event.type in OTHER_NAMES:
+            return
+        elif self.turn == "":
+            self._held.append(event)
+        elif event.type in ("result", "turn.failed"):
+            if event.turn == self.turn:
+                self._end(_outcome_of(event))
+        elif self.turn is not None or event.session != self.id or _comes_between(event):
+            self._tell(event)
 
-        :raises MoryflowError: the server refuses the turn.
-        """
-        self.turn = turn = AttachedTurn(self.server, self.id, order, self.place)
-        try:
-            async for document in _read(turn):
-                self.place = document.get("seq", self.place)
-                self._tell(document)
-        except ServerRefusal as error:
-            raise error_of(error) from error
-        finally:
-            self.turn, self.server = None, turn.server
-        if turn.missed and sys.stdout.isatty() and turn.result["text"]:
-            sys.stderr.write("\nmoryflow: the connection to the server broke meanwhile; this is the whole answer:\n")
-            sys.stdout.write(f"{turn.result['text']}\n")
-        return TurnResult.of_json(turn.result)
-
-    def _tell(self, document: Mapping[str, Any]) -> None:
-        event = event_of(document)
+    def _tell(self, event: Event) -> None:
         if event.type == "permission.asked":
             self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
+        if event.session == self.id and event.type in ("message.start", "text.delta"):
+            self._text = self._text + str(event.data["text"]) if event.type == "text.delta" else ""
+        if event.session == self.id and event.type == "turn.finish":
+            self._ended = event
         for subscriber in self.subscribers:
             subscriber(event)
 
-    def follow(self) -> Callable[[], None]:
-        """Pass the events between turns to the subscribers too, until the returned function is called."""
-        loop = asyncio.get_running_loop()
+    def _end(self, outcome: TurnResult | MoryflowError | None) -> None:
+        """End the running turn with its result, an error, or, if the server is gone, with what its events have told."""
+        if self._result is None or self._result.done():
+            return
+        if isinstance(outcome, MoryflowError):
+            self._result.set_exception(outcome)
+        else:
+            self._result.set_result(outcome or self._interrupted())
 
-        def tell(document: dict[str, Any]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._pass_on, document)
+    def _interrupted(self) -> TurnResult:
+        ended = self._ended.data if self._ended else {}
+        return _result(self.id, ended.get("end_reason") or "interrupted", "", ended)
 
-        follower = SessionFollower(self.server, self.id, tell)
-        threading.Thread(target=follower.run, name="moryflow-follower", daemon=True).start()
-        return follower.close
+    async def _fetch_result(self, turn: str) -> None:
+        """Ask for the result, which a server that was started meanwhile has at once."""
+        with suppress(MoryflowError):
+            found = TurnResult.of_json(await self.server.turn_result(self.id, turn))
+            await asyncio.sleep(PAUSES[0])  # for the events that came before it
+            self._end(found)
 
-    def _pass_on(self, document: Mapping[str, Any]) -> None:
-        """Pass on an event that came outside a turn, for example from a background sub-agent, or a question.
+    async def run(self, text: str | None, body: Mapping[str, Any], wait: float | None = None) -> TurnResult:
+        """Run one turn, pass its events to the subscribers, and return the result.
 
-        The events of a turn of ours come with the turn, in :meth:`run`.
+        :param text: the prompt; ``None`` continues what an earlier turn left open.
+        :param wait: how many seconds to wait for a busy session.
+        :raises MoryflowError: the server refuses the turn, or the turn failed.
         """
-        kind, number = str(document["type"]), document.get("seq")
-        if kind in ("open", "reset"):
-            self.place = number if self.place is None or kind == "reset" else self.place
-        elif not document["session"]:
-            self._tell(document)
-        elif self.turn is None and number is not None and number > (self.place or 0):
-            self.place = number
-            if document["session"] != self.id or kind.startswith("permission.") or kind in _BETWEEN or kind.endswith(".notice"):
-                self._tell(document)
+        self._result = asyncio.get_running_loop().create_future()
+        self._stopped, self._broken, self._ended, self._text = False, False, None, ""
+        self.follow()
+        self.turn = ""
+        try:
+            begun = await self._begin(text, body, wait)
+            if begun["turn"] is None:  # the text was a slash command
+                return _result(self.id, "completed", begun["text"], {})
+            self.turn = str(begun["turn"])
+            held, self._held = self._held, []
+            for event in held:
+                if event.session != self.id or event.turn in ("", None, self.turn):
+                    self._take(event)
+            if self._stopped:
+                self.cancel()
+            result = await self._result
+        finally:
+            self.turn, self._held = None, []
+        if self._broken and sys.stdout.isatty() and result.text.strip() != self._text.strip():
+            sys.stderr.write("\nmoryflow: the connection to the server broke meanwhile; this is the whole answer:\n")
+            sys.stdout.write(f"{result.text}\n")
+        return result
+
+    async def _begin(self, text: str | None, body: Mapping[str, Any], wait: float | None) -> dict[str, Any]:
+        """Send the prompt; wait for a busy session, and for a server that is away, which takes the prompt only once."""
+        assert self._result is not None
+        until, key, tries = time.monotonic() + (wait or 0.0), secrets.token_hex(12), 0
+        opened = asyncio.ensure_future(self._open.wait())
+        await asyncio.wait((opened, self._result), return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if self._result.done():  # there is no stream
+            await self._result
+            message = "the server went away and did not say that it has the prompt"
+            raise MoryflowError(message, where=self.server.url, next_step="moryflow serve, or leave out --attach")
+        while True:
+            try:
+                if text is None:
+                    return await self.server.resume(self.id, **body)
+                return await self.server.prompt(self.id, text, key=key, **body)
+            except MoryflowError as error:
+                busy, away = error.code == "busy" and time.monotonic() < until, isinstance(error.__cause__, OSError)
+                if self._stopped or not (busy or (away and tries < len(PAUSES))):
+                    raise
+                tries += away
+            await asyncio.sleep(PAUSES[tries - 1])
 
     def cancel(self) -> None:
-        if self.turn is not None:
-            on_daemon_thread(self.turn.stop, "moryflow-ask")
+        """Stop the turn and its sub-agents; what they have so far is kept. A server that does not answer is not waited for."""
+        self._stopped = True
+        if self.turn:  # while the prompt waits, the turn that runs is somebody else's
+            self._in_background(self._cancel())
+
+    async def _cancel(self) -> None:
+        try:
+            await self.server.cancel(self.id)
+        except MoryflowError:
+            self._end(None)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._tasks.discard)
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> Any:
         """Answer a question of the turn.
 
         :raises MoryflowError: the question is no longer open, or is about another call now.
         """
-        about = self._hashes.get(approval_id)
-        if about is None:
-            about = (await self.ask("GET", f"/approvals/{quoted(approval_id)}"))["request"].get("hash")
-        return await self.ask("POST", f"/approvals/{quoted(approval_id)}", {"reply": reply, "message": message, "hash": about})
+        about = self._hashes.get(approval_id) or (await self.server.approval(approval_id))["request"].get("hash")
+        return await self.server.reply(approval_id, reply=reply, message=message, hash=about)
 
     async def nobody_left(self) -> None:
-        await self.ask("POST", "nobody-left", {})
+        await self.server.nobody_left(self.id)
 
 
-_BETWEEN = ("task.finish", "session.mode", "session.agent", "session.model")
-"""The types of the session's own events that are passed on between two turns."""
+def _comes_between(event: Event) -> bool:
+    return event.type in BETWEEN or event.type.startswith("permission.") or event.type.endswith(".notice")
 
 
-async def _read(turn: AttachedTurn) -> AsyncIterator[dict[str, Any]]:
-    """Yield the events of a turn; a thread waits for them."""
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
+def _outcome_of(event: Event) -> TurnResult | MoryflowError:
+    if event.type == "turn.failed":
+        return _error_of(ClientError(500, event.data))
+    return TurnResult.of_json({"session": event.session, **event.data})
 
-    def read() -> None:
-        last: BaseException | None = None
-        try:
-            for document in turn.events():
-                loop.call_soon_threadsafe(queue.put_nowait, document)
-        except BaseException as error:
-            last = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(queue.put_nowait, last)
 
-    threading.Thread(target=read, name="moryflow-attached", daemon=True).start()
-    while (found := await queue.get()) is not None:
-        if isinstance(found, BaseException):
-            raise found
-        yield found
+def _result(session: str, reason: Any, text: str, ended: Mapping[str, Any]) -> TurnResult:
+    """Return a result that the server did not send: of a command, or as far as the events of a turn tell."""
+    from moryflow_sdk import Usage
+
+    return TurnResult(session, reason, text, Usage(), ended.get("cost"), ended.get("steps") or 0)

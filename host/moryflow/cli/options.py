@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import click
 
-from moryflow.attach import is_address
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -223,7 +221,7 @@ class TurnCommand(click.Command):
         own = args.index("--") if "--" in args else len(args)
         words: list[str] = []
         for word in args[:own]:
-            if words[-1:] == ["--attach="] and is_address(word):
+            if words[-1:] == ["--attach="] and word.startswith(("http://", "https://", "unix:")):
                 words[-1] += word
             else:
                 words.append(f"{word}=" if word in ("--wait", "--attach") else word)

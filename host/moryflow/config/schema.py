@@ -54,12 +54,6 @@ class ChatSettings(Settings):
     title: Annotated[bool, Meta("show the conversation, and whether it works or waits, as the terminal's title")] = False
 
 
-class RunCommandSettings(Settings):
-    """How ``moryflow run`` works."""
-
-    attach: Annotated[bool, Meta("while a server of this home runs, let it do the work, as with --attach")] = False
-
-
 class AgentSettings(Settings):
     """Which agent answers."""
 
@@ -175,7 +169,6 @@ def host_models() -> tuple[Known, ...]:
     return (
         ("", RootSettings),
         ("chat", ChatSettings),
-        ("run", RunCommandSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

@@ -57,7 +57,7 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
     try:
         token = token or (folder / "server" / "token").read_text(encoding="ascii").strip()
         url = url or _address(folder)
-        client = Client(ServerUrl.of(url), token)
+        client = Client(ServerUrl.of(url), token, folder if own else None)
         about = await client.health()
     except ValueError as error:
         raise ConfigError(str(error), where=url or str(folder), next_step="moryflow serve") from error
@@ -89,10 +89,16 @@ class Client(Operations):
     """A client of a server, with a method for each operation of the server, and for its events.
 
     :param token: sent as ``Authorization: Bearer``.
+    :param home: the home whose server this is: when it is started anew at another address, it is found there.
     """
 
-    def __init__(self, place: ServerUrl, token: str) -> None:
-        self._place, self._token = place, token
+    def __init__(self, place: ServerUrl, token: str, home: Path | None = None) -> None:
+        self._place, self._token, self._home = place, token, home
+
+    @property
+    def url(self) -> str:
+        """Where the server was last found."""
+        return f"unix:{self._place.unix}" if self._place.unix else f"http{'s' * self._place.tls}://{self._place.name}"
 
     async def _call(
         self, method: str, path: str, given: Mapping[str, Any], *, raw: bool = False, headers: Mapping[str, str] | None = None
@@ -107,7 +113,13 @@ class Client(Operations):
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None, headers: Mapping[str, str]
     ) -> HttpReply:
         given = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **headers}
-        reply = await request(self._place, method, path, headers=given, query=query, body=body)
+        try:
+            reply = await request(self._place, method, path, headers=given, query=query, body=body)
+        except (ConnectionRefusedError, FileNotFoundError):  # nothing was sent
+            if self._home is None:
+                raise
+            self._place = ServerUrl.of(_address(self._home))
+            reply = await request(self._place, method, path, headers=given, query=query, body=body)
         if reply.status >= 400:
             data = await reply.body()
             try:
@@ -127,14 +139,21 @@ class Client(Operations):
         return ClientSession(self, id)
 
     async def follow(
-        self, after: int | None = None, *, sessions: Sequence[str] = (), types: Sequence[str] = ()
+        self,
+        after: int | None = None,
+        *,
+        sessions: Sequence[str] = (),
+        types: Sequence[str] = (),
+        tries: int | None = None,
     ) -> AsyncGenerator[Event]:
         """Yield events for ever; after a broken connection it reconnects and continues after the last event.
 
         The first event is ``open``. A ``reset`` says that events were missed: ask for the state of the sessions again.
 
         :param after: the `seq` of the last event that you know; with ``None``, only new events come.
+        :param tries: how often it tries to reach a server that does not answer; ``None``: without end.
         :raises ClientError: the server refuses the stream.
+        :raises OSError: the server did not answer so often.
         """
         failures = 0
         query = {"session": list(sessions), "types": ",".join(types) or None}
@@ -151,8 +170,9 @@ class Client(Operations):
             except ClientError as error:
                 if error.status != 503:
                     raise
-            except OSError:
-                pass  # the server is away for a moment; it keeps the events
+            except OSError:  # the server is away for a moment; it keeps the events
+                if tries is not None and failures >= tries:
+                    raise
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
             failures += 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import os
@@ -9,7 +10,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 from moryflow import __version__
-from moryflow.attach import is_set
-from moryflow.attach.turn import AttachedTurn, TurnOrder
-from moryflow.attach.wire import NoServer, ServerRefusal, find
-from moryflow.attach.wire import RunningServer as Wire
+from moryflow.cli.attached import AttachedServer as Attached
+from moryflow.cli.attached import AttachedSession
+from moryflow_sdk import Event, MoryflowError
+from moryflow_sdk.client import Client, ServerUrl
 
 from ..cli.conftest import Terminal  # noqa: TID252
 from .conftest import MORYFLOW, PATIENCE, Server
@@ -141,7 +141,7 @@ def test_a_session_goes_on(shared: Server, moryflow: Any) -> None:
 
 
 def test_a_schema_and_a_file_go_along(moryflow: Any, tmp_path: Path) -> None:
-    """What the quick start leaves to the whole command line is sent as well."""
+    """They are sent with the prompt."""
     (tmp_path / "note.txt").write_text("forty-two")
     found = moryflow(
         "run", "--attach", "go", "-f", str(tmp_path / "note.txt"), "--schema", '{"type": "integer"}', answers=["42"]
@@ -200,66 +200,18 @@ def answering(about: dict[str, Any], status: int = 200) -> Iterator[str]:
         ({"version": "0.0.9", "home": ""}, 200, "the server is version 0.0.9, and this is"),
         ({"version": __version__, "home": "/elsewhere"}, 200, "belongs to another home, /elsewhere"),
         ({"code": "no_token"}, 401, "it is the server of another home"),
-        ({}, 500, "HTTP 500"),
+        ({}, 500, "500"),
     ],
 )
-def test_a_server_of_another_version_or_home_is_refused(tmp_path: Path, about: Any, status: int, said: str) -> None:
+def test_a_server_of_another_version_or_home_is_refused(
+    tmp_path: Path, about: Any, status: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything but the token is sent."""
+    monkeypatch.setenv("MORYFLOW_HOME", str(tmp_path))
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "token").write_text("x" * 43)
-    with answering(about, status) as url, pytest.raises(ServerRefusal, match=said):
-        find(str(tmp_path), url)
-
-
-def test_the_address_of_a_process_that_is_gone_gets_no_token(tmp_path: Path) -> None:
-    """Somebody else may listen there by now."""
-    (tmp_path / "server").mkdir()
-    (tmp_path / "server" / "token").write_text("x" * 43)
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    with answering({"version": __version__, "home": str(tmp_path)}) as url:
-        (tmp_path / "server" / "running.json").write_text(json.dumps({"url": url, "pid": ended.pid}))
-        with pytest.raises(NoServer):
-            find(str(tmp_path))
-
-
-def test_only_the_users_own_file_attaches(tmp_path: Path) -> None:
-    """``run.attach`` counts in a file that nobody else may write, with comments or without."""
-    file = tmp_path / "config.jsonc"
-    for text, wanted in (
-        ('{"run": {"attach": true}}', True),
-        ('// mine\n{"model": "http://x", /* yes */ "run": {"attach": true}}', True),
-        ('{"model": "a,}", "run": {"attach": true,}, // the server\n}', True),
-        ('{"run": {"attach": false}}', False),
-        ('{"run": {"attach": "http://127.0.0.1:1"}}', False),
-        ('{"attach": true}', False),
-        ("nonsense", False),
-    ):
-        file.write_text(text)
-        file.chmod(0o600)
-        assert is_set(str(file)) is wanted, text
-    file.write_text('{"run": {"attach": true}}')
-    file.chmod(0o666)
-    assert not is_set(str(file))
-    file.unlink()
-    os.mkfifo(file)
-    assert not is_set(str(file)), "nobody writes to it, and it is not waited for"
-
-
-def test_the_quick_start_imports_neither_the_host_nor_a_framework(shared: Server) -> None:
-    """The whole turn, in a process that has loaded a few modules of Python: what makes it start within 80 ms."""
-    heavy = "asyncio click pydantic moryflow_sdk moryflow.cli moryflow.runtime pathlib subprocess urllib http"
-    code = (
-        "import sys; sys.argv = ['moryflow', 'run', '--attach', 'go', '-m', sys.argv[1]]\n"
-        "from moryflow.__main__ import start\n"
-        "try: start()\nexcept SystemExit as end: "
-        f"print([name for name in {heavy.split()!r} if name in sys.modules], end.code)"
-    )
-    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}", script(shared, "Hello.")]
-    found = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment(shared), stdin=subprocess.DEVNULL
-    )
-    assert (found.stdout, found.stderr) == ("Hello.\n[] 0\n", "")
+    with answering({"api": 1, **about}, status) as url, pytest.raises(MoryflowError, match=said):
+        asyncio.run(Attached.found(url))
 
 
 def test_a_question_is_answered_at_the_terminal(shared: Server) -> None:
@@ -388,22 +340,26 @@ def test_a_broken_connection_costs_nothing(shared: Server) -> None:
     (folder / "cut.begun").unlink(missing_ok=True)
     holding = {"calls": [{"name": "hold", "arguments": {"name": "cut"}}]}
     session = shared.session(DANGER, holding, "Done.")
-    connection = Cut(shared.port)
-    try:
-        server = Wire(str(shared.home), connection.url, shared.token)
-        turn = AttachedTurn(server, session, TurnOrder(folder=str(shared.vault), text="go"))
-        events: list[dict[str, Any]] = []
-        follower = threading.Thread(target=lambda: events.extend(turn.events()), daemon=True)
-        follower.start()
-        until((folder / "cut.begun").exists)
+    connection, events = Cut(shared.port), list[Event]()
+
+    async def work() -> str:
+        client = Client(ServerUrl.of(connection.url), shared.token)
+        attached = AttachedSession(Attached(client, await client.health(), connection.url), await client.session(session))
+        attached.subscribers.append(events.append)
+        turn = asyncio.create_task(attached.run("go", {"on_ask": "deny"}))
+        await asyncio.to_thread(until, (folder / "cut.begun").exists)
         connection.cut()
-        until(lambda: turn.broken)
+        await asyncio.sleep(0.3)
         (folder / "cut").touch()
-        follower.join(PATIENCE)
+        result = await turn
+        attached.close()
+        return result.text
+
+    try:
+        assert asyncio.run(work()) == "Done."
     finally:
         connection.close()
-    assert (turn.result["text"], turn.broken) == ("Done.", 1)
-    seen = [event["seq"] for event in events if "seq" in event]
+    seen = [event.seq for event in events if event.seq is not None and event.session]
     with shared.stream(f"/sessions/{session}/events?after={seen[0] - 1}") as stream:
         stream.until("session.status", status="idle")
     assert seen == [

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from moryflow_sdk import Event, MoryflowError, SlashResult
 
-from moryflow.attach.turn import quoted
-from moryflow.cli.attached import AttachedSession, session_of, turn_order
+from moryflow.cli.attached import BETWEEN, AttachedServer, AttachedSession, session_of, turn_body
 from moryflow.compaction.measure import Report
 from moryflow.plugins.reload_report import ReloadReport
 from moryflow.runtime.documents import SessionTree
@@ -22,7 +21,6 @@ from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
 from . import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
 
 if TYPE_CHECKING:
-    from moryflow.attach.wire import RunningServer
     from moryflow.cli.options import Flags, RunFlags
     from moryflow.runtime.turn_result import TurnResult
 
@@ -34,8 +32,8 @@ EVERY = 1_000_000
 class AttachedChatHost:
     """Implements :class:`~moryflow.cli.chat.ChatHost` over a server."""
 
-    def __init__(self, server: RunningServer, row: dict[str, Any], flags: Flags) -> None:
-        self._flags = flags
+    def __init__(self, server: AttachedServer, row: dict[str, Any]) -> None:
+        self._server = server
         self._listeners: list[Callable[[Event], None]] = [self._note]
         self._tasks: set[asyncio.Task[None]] = set()
         self._reload_lock = asyncio.Lock()
@@ -45,42 +43,40 @@ class AttachedChatHost:
         self._tell_reload: Callable[[list[str]], None] = lambda _: None
         self._follows = False
         self._unfollow: Callable[[], None] = lambda: None
-        self._open(server, row)
+        self._open(row)
 
     @classmethod
-    async def opened(cls, server: RunningServer, flags: Flags, chosen: RunFlags) -> AttachedChatHost:
+    async def opened(cls, url: str, flags: Flags, chosen: RunFlags) -> AttachedChatHost:
         """Begin a session in the server, or find the one to continue.
 
         :raises MoryflowError: the server refuses, or does not answer.
         """
-        found = cls(server, await session_of(server, turn_order(flags, chosen, "prompt")), flags)
-        found._settings = await found._ask("GET", "/config")
+        server = await AttachedServer.found(url)
+        found = cls(server, await session_of(server, flags, chosen))
+        found._settings = await server.config()
         await found._fetch_lists()
         return found
 
-    def _open(self, server: RunningServer, row: dict[str, Any]) -> None:
+    def _open(self, row: dict[str, Any]) -> None:
         """Make `row` the open session; follow its events if :meth:`start` was called."""
         self._unfollow()
-        self._session = AttachedSession(server, row)
+        self._session = AttachedSession(self._server, row)
         self._session.subscribers = self._listeners
         if self._follows:
             self._unfollow = self._session.follow()
 
-    async def _ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:
-        return await self._session.ask(method, path, body)
-
     async def _fetch_lists(self) -> None:
-        agents = [one for one in await self._ask("GET", "/agents") if one["mode"] != "subagent"]
+        agents = [one for one in await self._server.agents() if one["mode"] != "subagent"]
         self._agents = {
             one["id"]: AgentChoice(one["description"] or one["name"], one["mode"] == "primary") for one in agents
         }  # fmt: skip
-        self._commands = {one["name"]: one["help"] for one in await self._ask("GET", "/commands")}
+        self._commands = {one["name"]: one["help"] for one in await self._server.commands()}
 
     def _note(self, event: Event) -> None:
         """Take note of a reload in the server, and of a change to the open session."""
         if event.type == "reload":
             self._in_background(lambda: self._show_reload(ReloadReport.of_event(event.data).lines()))
-        elif event.type in ("session.mode", "session.agent", "session.model") and event.session == self._session.id:
+        elif event.type in BETWEEN and event.session == self._session.id:
             self._in_background(self._fetch_row)
 
     async def _show_reload(self, lines: list[str]) -> None:
@@ -99,7 +95,7 @@ class AttachedChatHost:
         task.add_done_callback(self._tasks.discard)
 
     async def _fetch_row(self) -> None:
-        self._session.row |= await self._ask("GET", "?limit=1")
+        self._session.row |= await self._server.session(self._session.id, limit=1)
 
     # ------------------------------------------------------------ the open session
 
@@ -121,11 +117,11 @@ class AttachedChatHost:
 
     @property
     def home(self) -> Path:
-        return Path(self._session.server.home)
+        return Path(self._server.home)
 
     @property
     def language(self) -> str:
-        return self._session.server.language
+        return self._server.language
 
     @property
     def chat(self) -> Mapping[str, object]:
@@ -133,7 +129,7 @@ class AttachedChatHost:
 
     @property
     def place(self) -> str:
-        return f"attached to {self._session.server.url}"
+        return f"attached to {self._server.url}"
 
     @property
     def agents(self) -> Mapping[str, AgentChoice]:
@@ -166,12 +162,11 @@ class AttachedChatHost:
         self._listeners.append(listener)
 
     async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
-        wanted = turn_order(self._flags, chosen, prompt.on_ask)._replace(
-            text=prompt.text, files=tuple(prompt.files), images=tuple(prompt.images), typed=prompt.typed,
-            background="leave" if prompt.stays else "wait",
-        )  # fmt: skip
+        body = turn_body(chosen, prompt.on_ask, background="leave" if prompt.stays else "wait")
+        if prompt.text is not None:
+            body |= {"files": prompt.files, "images": prompt.images, "typed": prompt.typed}
         try:
-            return await self._session.run(wanted)
+            return await self._session.run(prompt.text, body)
         finally:
             with suppress(MoryflowError):  # the failure was shown already
                 await self._fetch_row()
@@ -180,73 +175,73 @@ class AttachedChatHost:
         self._session.cancel()
 
     async def stop_children(self) -> int:
-        return int((await self._ask("POST", "cancel", {}))["sub_agents"])
+        return int((await self._server.cancel(self._session.id))["sub_agents"])
 
     # ------------------------------------------------------------ to look at
 
     async def model(self) -> str:
-        return str((await self._ask("GET", "init"))["model"])
+        return str((await self._server.init(self._session.id))["model"])
 
     async def session(self, name: str) -> SessionRow:
-        return _row_of(SessionRow, await self._ask("GET", f"/sessions/{quoted(name)}?limit=1"))
+        return _row_of(SessionRow, await self._server.session(name, limit=1))
 
     async def sessions(self, limit: int) -> Sequence[SessionRow]:
-        rows = await self._ask("GET", f"/sessions?limit={limit}&vault={quoted(self.row.vault)}")
+        rows = await self._server.sessions(limit=limit, vault=self.row.vault)
         return [_row_of(SessionRow, row) for row in rows]
 
     async def path(self, session: str) -> Sequence[Node]:
-        nodes = (await self._ask("GET", f"/sessions/{session}/nodes?limit={EVERY}"))["nodes"]
+        nodes = (await self._server.nodes(session, limit=EVERY))["nodes"]
         return [_row_of(Node, node) for node in nodes]
 
     async def tree(self) -> SessionTree:
         await self._fetch_row()
-        return SessionTree.of_json(self.row, await self._ask("GET", "tree"))
+        return SessionTree.of_json(self.row, await self._server.tree(self._session.id))
 
     async def runs(self) -> Sequence[RunRow]:
-        return [_row_of(RunRow, run) for run in (await self._ask("GET", "?limit=1"))["turns"]]
+        return [_row_of(RunRow, run) for run in (await self._server.session(self._session.id, limit=1))["turns"]]
 
     async def labels(self) -> Mapping[str, str]:
-        return (await self._ask("GET", "?limit=1"))["labels"]
+        return (await self._server.session(self._session.id, limit=1))["labels"]
 
     async def context(self) -> Report:
-        return Report.of_json(await self._ask("GET", "context"))
+        return Report.of_json(await self._server.context(self._session.id))
 
     async def export(self) -> AsyncIterator[str]:
-        for line in (await self._session.read(f"/sessions/{self._session.id}/export")).decode().splitlines():
+        for line in (await self._server.export(self._session.id)).splitlines():
             yield line
 
     async def whole_output(self, output: str) -> str:
-        return (await self._session.read(f"/artifacts/{quoted(output)}")).decode("utf-8", "replace")
+        return await self._server.artifact(output)
 
     async def approvals(self) -> Sequence[ApprovalRow]:
-        rows = await self._ask("GET", "/approvals?state=pending")
+        rows = await self._server.approvals(state="pending")
         return [_row_of(ApprovalRow, row) for row in rows]
 
     async def approval(self, approval: str) -> ApprovalRow:
-        return _row_of(ApprovalRow, await self._ask("GET", f"/approvals/{quoted(approval)}"))
+        return _row_of(ApprovalRow, await self._server.approval(approval))
 
     async def models(self) -> Sequence[Mapping[str, Any]]:
-        return await self._ask("GET", "/models")
+        return await self._server.models()
 
     async def tools(self) -> Sequence[str]:
-        return [one["name"] for one in await self._ask("GET", "/tools")]
+        return [one["name"] for one in await self._server.tools()]
 
     async def plugins(self) -> Sequence[PluginLine]:
-        return [PluginLine(**{"error": "", **one}) for one in (await self._ask("GET", "init"))["plugins"]]
+        return [PluginLine(**{"error": "", **one}) for one in (await self._server.init(self._session.id))["plugins"]]
 
     async def shortens_itself(self) -> bool:
-        return bool((await self._ask("GET", "/settings/compaction"))["enabled"])
+        return bool((await self._server.compaction_settings())["enabled"])
 
     # ------------------------------------------------------------ to change
 
     async def new(self, **chosen: Unpack[Choice]) -> None:
         given = {name: value for name, value in chosen.items() if value is not None}
-        row = await self._ask("POST", "/sessions", {"vault": self.row.vault, **given})
-        self._open(self._session.server, row)
+        row = await self._server.new_session(vault=self.row.vault, **given)
+        self._open(row)
 
     async def open(self, name: str, model: str | None) -> None:
-        row = await self._ask("GET", f"/sessions/{quoted(name)}?limit=1")
-        self._open(self._session.server, row)
+        row = await self._server.session(name, limit=1)
+        self._open(row)
         if model is not None and row["model"] != model:
             await self.change(model=model)
 
@@ -254,25 +249,25 @@ class AttachedChatHost:
         if "mode" in changes:
             changes["mode"] = mode_of(changes["mode"])
         confirmed = {"confirm": True} if changes.get("mode") == "full_access" else {}
-        self._session.row |= await self._ask("PATCH", "", {**changes, **confirmed})
+        self._session.row |= await self._server.change_session(self._session.id, **changes, **confirmed)
 
     async def switch(self, node: str | None) -> str | None:
-        return (await self._ask("POST", "switch", {"node": node}))["active"]
+        return (await self._server.switch(self._session.id, node))["active"]
 
     async def fork(self, node: str | None, model: str | None) -> str:
-        copy = await self._ask("POST", "fork", {"node": node})
-        self._open(self._session.server, copy)
+        copy = await self._server.fork(self._session.id, node=node)
+        self._open(copy)
         return str(copy["remark"])
 
     async def label(self, text: str, *, remove: bool) -> Label:
-        found = await self._ask("POST", "label", {"label": text, "remove": remove})
+        found = await self._server.label(self._session.id, text, remove=remove)
         return Label(found["label"], found["node"], found["was"])
 
     async def compact(self, focus: str) -> Mapping[str, object]:
-        return await self._ask("POST", "compact", {"focus": focus})
+        return await self._server.compact(self._session.id, focus=focus)
 
     async def command(self, name: str, text: str) -> SlashResult:
-        done = await self._ask("POST", "command", {"name": name, "text": text})
+        done = await self._server.command(self._session.id, name, text=text)
         return SlashResult(done["text"], done["prompt"], done["foreign"])
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:

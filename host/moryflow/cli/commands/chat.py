@@ -16,7 +16,6 @@ from moryflow.cli.terminal import is_dumb
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from moryflow.attach.wire import RunningServer
     from moryflow.cli.chat import LineSource
     from moryflow.cli.chat.conversation import Conversation
     from moryflow.runtime.host import Host
@@ -30,11 +29,11 @@ def command(flags: Flags, again: bool, resume: str | None, attach: str | None, *
         raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json")
     chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
     if attach is not None:
-        from moryflow.cli.attached import server_for
+        from moryflow.cli.attached import check_attach
         from moryflow.cli.terminal.interrupts import run_on_loop
 
-        if (server := server_for(flags, attach)) is not None:
-            return run_on_loop(lambda: _attached_chat(server, flags, chosen))
+        check_attach(flags, attach)
+        return run_on_loop(lambda: _attached_chat(attach, flags, chosen))
 
     return with_host(flags, lambda host: _chat(host, flags, chosen))
 
@@ -54,14 +53,14 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     return await talk.run(_source(talk))
 
 
-async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) -> int:
+async def _attached_chat(url: str, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.attached import AttachedChatHost
     from moryflow.cli.chat.conversation import Conversation
 
     from .run import confirm_mode
 
     confirm_mode(chosen.mode, flags)
-    talk = Conversation(await AttachedChatHost.opened(server, flags, chosen), flags, chosen)
+    talk = Conversation(await AttachedChatHost.opened(url, flags, chosen), flags, chosen)
     return await talk.run(_source(talk))
 
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import click
 from moryflow_sdk import ConfigError, Usage
 
-from moryflow.attach import wanted
-from moryflow.cli import output_lost
-from moryflow.cli.failures import allowing, next_of, report
+from moryflow.cli.failures import allowing, next_of
 from moryflow.cli.findings import say_about_agent
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from moryflow_sdk import Event
 
     from moryflow.approvals import Answers
-    from moryflow.attach.wire import RunningServer, ServerRefusal
     from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
@@ -71,17 +68,16 @@ def command(
     if whole is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     schema = None if chosen.schema is None else _schema(chosen.schema)
-    server = None
-    if attach is not None or wanted():
-        from moryflow.cli.attached import server_for
+    if attach is not None:
+        from moryflow.cli.attached import check_attach
 
-        server = server_for(flags, attach)
+        check_attach(flags, attach)
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in chosen.files:  # read before the loop, which catches the first Ctrl-C: a pipe may block for ever
         kind, item = attachment(path)
         attached[kind].append(item)
-    if server is not None:
-        return run_on_loop(lambda: _run_attached(server, flags, chosen, attached, schema))
+    if attach is not None:
+        return run_on_loop(lambda: _run_attached(attach, flags, chosen, attached, schema))
 
     return with_host(flags, lambda host: _run(host, flags, chosen, attached, schema))
 
@@ -161,29 +157,28 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
 
 
 async def _run_attached(
-    server: RunningServer, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
+    url: str, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
 ) -> int:
     """Run the turn in a server, and show it like a turn of this process."""
-    from moryflow.cli.attached import AttachedSession, session_of, turn_order
+    from moryflow.cli.attached import AttachedServer, AttachedSession, session_of, turn_body
 
     confirm_mode(chosen.mode, flags)
-    text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
-    order = turn_order(flags, chosen, on_ask(chosen))._replace(
-        text=text, files=tuple(attached["files"]), images=tuple(attached["images"]), typed=chosen.typed,
-        schema=None if schema is None else schema.document,
-    )  # fmt: skip
-    session = AttachedSession(server, await session_of(server, order))
+    server = await AttachedServer.found(url)
+    session = AttachedSession(server, await session_of(server, flags, chosen))
     source = TurnSource(session, server.language, session.subscribers.append, session.cancel)
-    view = _view(source, flags, chosen, await session.ask("GET", "init") if chosen.output == "stream-json" else {})
+    view = _view(source, flags, chosen, await server.init(session.id) if chosen.output == "stream-json" else {})
     stop_on_signals(session.cancel)
-    result = await session.run(order)
+    body = turn_body(chosen, on_ask(chosen), schema=None if schema is None else schema.document)
+    text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
+    result = await session.run(text, body if text is None else {**body, **attached, "typed": chosen.typed}, chosen.wait)
+    session.close()
     view(result)
     if server.traces and not flags.quiet:
         from moryflow.authoring.trace import Trace
 
         from .trace import trace_text
 
-        click.echo(trace_text(Trace.of_json(await session.ask("GET", "trace?turn=last"))), err=True)
+        click.echo(trace_text(Trace.of_json(await server.trace(session.id, turn="last"))), err=True)
     return result.exit_code
 
 
@@ -389,46 +384,3 @@ async def _wait_for_session(session: Session, seconds: float, notice: str) -> No
         raise click.Abort from None
     finally:
         restore()
-
-
-# --------------------------------------------------------- A turn in a running server, asked for without the whole command line
-
-
-class QuickSide:
-    """What :mod:`moryflow.attach.quick_run` leaves to the command line: reporting failures and how a turn ended."""
-
-    def view(self, output: str, *, quiet: bool) -> QuickView:
-        """Return the view that shows failures during a turn, and how the turn ended."""
-        return QuickView(output, quiet=quiet)
-
-    def refused(self, error: ServerRefusal) -> int:
-        """Report the server's refusal, and return the exit code."""
-        from moryflow.cli.attached import error_of
-
-        return report(error_of(error))
-
-    def unwritten(self, error: OSError) -> int:
-        return output_lost(error)
-
-
-class QuickView:
-    """Shows a turn whose answer does not go to a terminal."""
-
-    def __init__(self, output: str, *, quiet: bool) -> None:
-        from moryflow.cli.terminal.render import TerminalView
-
-        self._output, self._quiet = output, quiet
-        self._view = TerminalView(quiet=quiet, answers=output == "text")
-
-    def __call__(self, document: dict[str, Any]) -> None:
-        from moryflow.cli.attached import event_of
-
-        self._view(event_of(document))
-
-    def finish(self, result: Mapping[str, Any]) -> int:
-        """Print the result and return the exit code."""
-        from moryflow.runtime.turn_result import TurnResult
-
-        found = TurnResult.of_json(result)
-        show_result(found, self._view, Flags(quiet=self._quiet), self._output)
-        return found.exit_code
