@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,13 @@ from moryflow_sdk.field_types import WrongType, check_of
 from moryflow_sdk.hookspecs import spelled
 from moryflow_sdk.support.texts import did_you_mean
 
+from moryflow.hooks.dispatcher import Dispatcher, HookScope, Withheld
 from moryflow.kernel.tool_call import call_as_judged
 from moryflow.kernel.tool_executor import combine
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.host import Host
 
-_TYPES: dict[str, Any] = {
+TYPES: dict[str, Any] = {
     "call": ToolCall,
     "result": ToolResult,
     "ruling": Ruling,
@@ -108,6 +110,22 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
     return FireResult(name, value, [call for call in chain if call["hook"] == name])
 
 
+async def call_chain(dispatcher: Dispatcher, scope: HookScope, hook: str, given: Mapping[str, Any]) -> None:
+    """Call the implementations of `hook` for what the ledger and ``scope.report`` say of them; `given` has its arguments."""
+    match HOOKS[hook].kind:
+        case "gate":
+            await dispatcher.gates(scope, hook, **given)
+        case "contribute":
+            await dispatcher.contribute(scope, hook)
+        case "observe":
+            await dispatcher.observe(scope, given["event"])
+        case _:
+            name = HOOKS[hook].value
+            with suppress(Withheld):
+                rest = {key: value for key, value in given.items() if key != name}
+                await dispatcher.transform(scope, hook, given[name], **rest)
+
+
 def _check_names(hook: str, given: Mapping[str, Any]) -> None:
     """Refuse a name that is not an argument of `hook`, unless `given` can be the hook's one value itself.
 
@@ -147,7 +165,7 @@ def _value(name: str, given: Mapping[str, Any]) -> Any:
     raw, default = given.get(name), _DEFAULTS.get(name, {})
     raw = {**default, **raw} if isinstance(raw, dict) and isinstance(default, dict) else default if raw is None else raw
     try:
-        return check_of(_TYPES[name]).convert(raw)
+        return check_of(TYPES[name]).convert(raw)
     except WrongType as error:
         place = ".".join(map(str, (name, *error.path)))
         raise ConfigError(f"the input does not fit: {place}: {error.message}", next_step="moryflow hook list") from error

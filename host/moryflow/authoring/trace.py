@@ -5,12 +5,10 @@ The first part reads what the store knows of a session, turn by turn: nodes, cal
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, ConfigError
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
 
     from moryflow.runtime.host import Host
     from moryflow.store import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
-
-
-LONGEST_OUTPUT = 32 * 2**20
-"""The most bytes of a stored output that are read; a longer output was never in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +47,11 @@ class RecordedTurn:
 
 @dataclass(frozen=True)
 class RecordedSession:
-    """A session as it was recorded.
-
-    :ivar outputs: by id, the whole outputs that were too long for the conversation, as far as they are still stored.
-    :ivar state: the state of plugins, by plugin and scope, as it was last.
-    """
+    """A session as it was recorded."""
 
     session: SessionRow
     nodes: Mapping[str, Node]
     turns: Sequence[RecordedTurn]
-    outputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    state: Mapping[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any], repr=False)
 
     def turn(self, name: str) -> RecordedTurn:
         """Return a turn by its number, or a turn or a compaction by its id.
@@ -93,15 +81,10 @@ class RecordedSession:
             node = self.nodes[node].parent
         return found[::-1]
 
-    def result_of(self, call: CallRow) -> Node | None:
-        found = (node for node in self.nodes.values() if node.kind == "tool" and node.payload["call_id"] == call.id)
-        return next(found, None)
 
-
-async def recorded(store: Store, session: str, *, outputs: bool = False) -> RecordedSession:
+async def recorded(store: Store, session: str) -> RecordedSession:
     """Return a session with everything that was recorded of its turns.
 
-    :param outputs: read stored outputs and states too; only running hooks again needs them.
     :raises StoreError: there is no such session.
     """
     row = await store.session(session)
@@ -122,15 +105,13 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
         )
         for run in runs
     ]
-    if not outputs:
-        return RecordedSession(row, nodes, turns)
-    return RecordedSession(row, nodes, turns, await _outputs(store, row.id), await store.plugin_state(row.id))
+    return RecordedSession(row, nodes, turns)
 
 
-async def recorded_family(store: Store, session: str, *, outputs: bool = False) -> list[RecordedSession]:
+async def recorded_family(store: Store, session: str) -> list[RecordedSession]:
     """Return a session as :func:`recorded` does, followed by the sessions that it started, at any depth."""
     row = await store.session(session)
-    return [await recorded(store, id, outputs=outputs) for id in await store.family(row.id)]
+    return [await recorded(store, id) for id in await store.family(row.id)]
 
 
 def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[RecordedSession, Sequence[RecordedTurn]]]:
@@ -149,24 +130,6 @@ def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[Re
         if spawn.get("turn") in ids:
             found.append((child, child.turns))
             ids.update(each.run.id for each in child.turns)
-    return found
-
-
-async def _outputs(store: Store, session: str) -> dict[str, str]:
-    """Return the stored outputs of a session that are still there."""
-    from moryflow.services.artifacts import OutputFolder, read
-
-    found: dict[str, str] = {}
-    for row in await store.artifacts(session, state="stored", limit=1_000_000):
-        path = Path(row.path)
-        try:
-            data = await asyncio.to_thread(
-                read, OutputFolder(path.parent.parent, path.parent.name), path.name, 0, LONGEST_OUTPUT
-            )
-        except OSError:
-            continue
-        if row.size <= LONGEST_OUTPUT:
-            found[row.id] = data.decode("utf-8", "replace")
     return found
 
 

@@ -42,6 +42,7 @@ class RootSettings(Settings):
     safe_mode: Annotated[bool, Meta("load built-in plugins only, and ask about every call")] = False
     strict: Annotated[bool, Meta("a plugin that fails ends the run with exit code 6")] = False
     trace: Annotated[bool, Meta("after each `run`, print what the hooks did on standard error")] = False
+    keep_inputs: Annotated[bool, Meta("store what each hook of a plugin is given, for `replay`")] = False
     limits: LimitSettings = LimitSettings()
     models: Annotated[dict[str, Any], Meta("settings of single models, by name")] = {}
     plugins: Annotated[dict[str, dict[str, Any]], Meta("settings of plugins, by name")] = {}

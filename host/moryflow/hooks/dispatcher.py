@@ -21,7 +21,7 @@ from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, T
 from moryflow.base.foreign_errors import contain_exit, describe, plugin_error, root_of
 
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, copy_for_plugin, summary_of
-from .ledger import Ledger, Place, Quarantine
+from .ledger import Ledger, Place, Quarantine, kept_input
 from .plugin_set import HookFailure, Implementation, PluginSet
 from .threads import CallTimeout, PluginThreads, PluginUnresponsive, WorkMeter, elapsed_limit, limit
 
@@ -93,7 +93,7 @@ class Dispatcher:
             if outcome.status == "ok":
                 value, delta = change or (value, None)
                 context[name] = value
-                scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, delta)
+                scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, delta, outcome.given)
             elif not implementation.withholds:
                 self._fail(scope, place, implementation, outcome, "skipped")
             else:
@@ -122,7 +122,7 @@ class Dispatcher:
         verdict = _check(outcome, check_verdict, hook, returned, implementation) if returned is not None else None
         if outcome.status != "ok":
             return _denial(self._fail(scope, place, implementation, outcome, "denied"))
-        scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
+        scope.ledger.add(place, implementation, "ok", outcome.ns, verdict, outcome.given)
         return verdict
 
     async def contribute(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, SystemBlock]]:
@@ -134,7 +134,7 @@ class Dispatcher:
             found = _check(outcome, check_blocks, outcome.value, implementation) if outcome.value else ()
             if outcome.status == "ok":
                 added = {"blocks": [summary_of(block) for block in found]} if found else None
-                scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)
+                scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added, outcome.given)
                 items += [(implementation.plugin, block) for block in found or ()]
             else:
                 self._fail(scope, place, implementation, outcome, "skipped")
@@ -146,7 +146,7 @@ class Dispatcher:
         for implementation in scope.plugin_set.observers(event):
             outcome = await self._call(scope, implementation, {"event": event})
             if outcome.status == "ok":
-                scope.ledger.add(place, implementation, "ok", outcome.ns)
+                scope.ledger.add(place, implementation, "ok", outcome.ns, None, outcome.given)
             else:
                 self._fail(scope, place, implementation, outcome, "ignored", {"event": event.type, "seq": event.seq})
 
@@ -174,7 +174,10 @@ class Dispatcher:
         if implementation.life.broken:
             return CallOutcome(None, 0, "skipped", PluginUnresponsive())
         context["turn"] = scope.view(implementation.plugin)
-        return await call(implementation, context)
+        outcome = await call(implementation, context)
+        if scope.ledger.keeps_inputs and implementation.tier != "builtin":
+            outcome.given = kept_input(scope.plugin_set.ordered(implementation.hook)[implementation.position :], context)
+        return outcome
 
     def _fail(
         self,
@@ -199,7 +202,7 @@ class Dispatcher:
             action=action,
         )
         reason = {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
-        scope.ledger.add(place, implementation, failure.outcome, outcome.ns, {**reason, **about} or None)
+        scope.ledger.add(place, implementation, failure.outcome, outcome.ns, {**reason, **about} or None, outcome.given)
         if outcome.status not in ("failed", "timeout"):
             return failure  # reported earlier, when it was quarantined or broke
         number, quarantined = scope.quarantine.count(implementation, outcome.status)
@@ -241,12 +244,16 @@ def _denial(failure: HookFailure) -> Deny:
 
 @dataclass(slots=True)
 class CallOutcome:
-    """How a call ended: `status` is ``ok``, ``failed``, ``timeout``, or, if it was not made, ``skipped`` or ``quarantined``."""
+    """How a call ended: `status` is ``ok``, ``failed``, ``timeout``, or, if it was not made, ``skipped`` or ``quarantined``.
+
+    :ivar given: the call's arguments as JSON, if they are kept.
+    """
 
     value: Any
     ns: int
     status: str = "ok"
     error: BaseException | None = None
+    given: dict[str, Any] | None = None
 
 
 async def call(implementation: Implementation, context: Mapping[str, Any]) -> CallOutcome:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import HOOKS, Frozen
 from moryflow_sdk.support.secrets import hidden
 
 from .checks import DELTA_LIMIT
+
+MAX_INPUT = 4 * DELTA_LIMIT
+"""Characters of JSON that the kept input of one hook call may take."""
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow
@@ -26,14 +30,18 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Place, Implementation, str, int, Any]] = []
-        self._drained: list[tuple[Place, Implementation, str, int, Any]] = []
+        self._entries: list[tuple[Place, Implementation, str, int, Any, Any]] = []
+        self._drained: list[tuple[Place, Implementation, str, int, Any, Any]] = []
         self.keep = False
         """Whether :meth:`chain` also returns calls that were drained (for ``tool run`` and ``hook fire``)."""
+        self.keeps_inputs = False
+        """Whether what plugins are given is recorded too (for ``replay``)."""
 
-    def add(self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None) -> None:
-        """Record one call; `delta` is the change as JSON, or the verdict of a gate."""
-        self._entries.append((place, implementation, outcome, ns, delta))
+    def add(
+        self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None, given: Any = None
+    ) -> None:
+        """Record one call; `delta` is the change as JSON, or the verdict of a gate, and `given` its kept input."""
+        self._entries.append((place, implementation, outcome, ns, delta, given))
 
     def drain(self) -> list[HookCallRow]:
         """Return rows for all calls since the last drain.
@@ -47,10 +55,10 @@ class Ledger:
             self._drained += entries
         quiet: dict[tuple[Place, Implementation], tuple[int, int]] = {}
         rows: list[HookCallRow] = []
-        for place, implementation, outcome, ns, delta in entries:
-            if outcome != "ok" or delta is not None:
+        for place, implementation, outcome, ns, delta, given in entries:
+            if outcome != "ok" or delta is not None or given is not None:
                 row = (*place[:3], *implementation.ledger_key, outcome, ns // 1000, place[3], hidden(_shorten(delta)), 1)
-                rows.append(HookCallRow(*row))
+                rows.append(HookCallRow(*row, hidden(given)))
                 continue
             key = (place, implementation)
             count, total = quiet.get(key, (0, 0))
@@ -64,9 +72,30 @@ class Ledger:
         """Return the hook calls of one tool call, or of the whole turn, in the order they were made."""
         return [
             {"hook": implementation.hook, "plugin": implementation.plugin, "outcome": outcome, "us": ns // 1000}
-            for place, implementation, outcome, ns, _ in (*self._drained, *self._entries)
+            for place, implementation, outcome, ns, *_ in (*self._drained, *self._entries)
             if call_id is None or place[3] == call_id
         ]
+
+
+def kept_input(chain: Sequence[Implementation], context: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of a hook as JSON; ``None`` if a redactor has yet to see them, or they are too large.
+
+    :param chain: the implementation that was given them, and those that are called after it.
+    """
+    event = context.get("event")
+    if any(item.withholds for item in chain) or (event is not None and event.seq is None):
+        return None
+    given = {name: _plain(value) for name, value in context.items() if name != "turn"}
+    try:
+        return given if _size(given) <= MAX_INPUT else None
+    except (ValueError, TypeError, RecursionError):  # an integer of thousands of digits is not JSON
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Frozen):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    return [_plain(item) for item in cast("Sequence[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def _shorten(delta: Any) -> Any:

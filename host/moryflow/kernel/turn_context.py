@@ -106,6 +106,7 @@ class TurnContext:
 
     def __post_init__(self) -> None:
         self.session = self.live.row.id
+        self.ledger.keeps_inputs = self.around.keeps_inputs
 
     @property
     def lineage(self) -> tuple[str, ...]:
@@ -369,6 +370,7 @@ class TurnDependencies:
     compaction: Callable[[TurnContext, Journal, ModelProvider | None, Requests | None], Compaction]
     profile: str
     strict: bool
+    keeps_inputs: bool
     watched: tuple[Path, ...]
 
 

@@ -33,7 +33,7 @@ from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
-from .generation import STRICT_WAIT, WAIT, GenerationBuilder, in_development
+from .generation import DEVELOPMENT, STRICT_WAIT, WAIT, GenerationBuilder, in_development
 from .selection import Models, agent_of, base_prompt, mode_of, named_agent, refuse_failed
 from .session import Session
 from .session_lease import blank_session, doubt_about_database, read_only_scope, states_of
@@ -98,6 +98,7 @@ class Host:
             compaction=self.compaction.of_turn,
             profile=self.profile,
             strict=self.strict,
+            keeps_inputs=bool(self.config.get("keepInputs")) or DEVELOPMENT in self.environ,
             watched=(*editable_code(self.home, self.development), *linked_settings(self.home, self.config.path)),
         )
 

@@ -206,7 +206,7 @@ async def ledger(at: Call, id: str, turn: str | None = None) -> Any:
     """Show what each plugin did in a session, or in one of its turns."""
     store = at.service.host.store
     rows = await store.hook_calls((await store.session(id)).id, turn)
-    return [{**row._asdict(), "delta": thaw(row.delta)} for row in rows]
+    return [{name: thaw(value) for name, value in row._asdict().items() if name != "input"} for row in rows]
 
 
 @operation(

@@ -174,6 +174,7 @@ class HookCallRow(NamedTuple):
     call_id: str | None = None
     delta: Any = None
     count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # the method of tuples, which nobody calls
+    input: Any = None  # the hook's arguments as JSON, if they are kept for `replay`
 
     @classmethod
     def quiet(cls, session: str, turn: str, step: int, calls: Sequence[Sequence[Any]]) -> HookCallRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 SHOUT = '''
     """Shouts."""
     from moryflow_sdk import Deny, Message, SystemBlock, hookimpl, tool
@@ -45,3 +47,9 @@ SHOUT = '''
 '''
 QUIET = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result): ...\n"
 ANN, BOB = ({"name": "greet", "arguments": {"name": name}} for name in ("ann", "bob"))
+
+
+def keeping(desk: Any) -> Any:
+    """Return the desk, whose sessions keep what hooks are given."""
+    desk.write(desk.home / "config.jsonc", '{"keepInputs": true}')
+    return desk

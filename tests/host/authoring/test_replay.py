@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 import pytest
 
-from .scripts import ANN, BOB, QUIET, SHOUT
+from .scripts import ANN, BOB, SHOUT, keeping
 
 COUNT = '''
     """Counts."""
@@ -18,18 +16,6 @@ COUNT = '''
         return result.replace(output=f"{result.output} #{turn.session_state['calls']}")
 '''
 
-BIG = """
-    from moryflow_sdk import hookimpl, tool
-
-    @tool(domain="read")
-    def big() -> str:
-        "Much."
-        return "\\n".join(f"line {n}" for n in range(9000))
-
-    @hookimpl
-    def tools():
-        return [big]
-"""
 REDACT = """
     from moryflow_sdk import hookimpl
 
@@ -46,19 +32,12 @@ NO_PUSH = """
     def tool_gate(turn):
         return Deny("no push") if "git push" in turn.rules.commands('cd x && sh -c "git push"') else None
 """
-COLD = """
-    from moryflow_sdk import hookimpl
-
-    @hookimpl
-    def chat_params(params):
-        return params.replace(top_p=0.1)
-"""
 
 
 @pytest.fixture(scope="module")
 def stored(shared_desk):
     """A desk with a session of two turns."""
-    desk = shared_desk
+    desk = keeping(shared_desk)
     desk.plugin("shout", SHOUT)
     assert desk.turn({"calls": [ANN, BOB]}, "done").code == 0
     assert desk.turn("again", again=True).code == 0
@@ -76,14 +55,16 @@ PLANTED = [
     (".upper()", ".lower()", "tool.after", "result.output", "HELLO ANN", "hello ann"),
     (".title()", ".upper()", "tool.before", "call.args.name", "Ann", "ANN"),
     ('"wait"', '"ring"', "tool.gate", "next_step", "wait", "ring"),
-    ("(loud)", "(soft)", "chat.messages", "messages[1].text", "(loud)", "(soft)"),
+    ("(loud)", "(soft)", "chat.messages", "messages.inserted[0].text", "(loud)", "(soft)"),
     ("Be loud.", "Be soft.", "chat.system", "system.blocks[2].text", "Be loud." * 10, "Be soft." * 10),
     ("=0.5", "=0.7", "chat.params", "params.temperature", 0.5, 0.7),
+    ('"x" * 400', '"x" * 4', "system.blocks", "blocks[0].chars", 400, 4),
+    ("@hookimpl\ndef tool_after", "def tool_aftr", "tool.after", "result.output", "HELLO ANN", None),
 ]
 
 
 def test_the_same_plugin_does_the_same(stored) -> None:
-    """Every input is rebuilt as it was, for every hook; exit code 0 (ARCHITECTURE §4, ledger)."""
+    """Every hook gets what it got; exit code 0 (ARCHITECTURE §4, ledger)."""
     done = replayed(stored)
     assert (done.code, done.json["differences"], done.json["skipped"]) == (0, [], [])
     assert done.json["compared"] == 16, "six of chat and six of calls in the first turn, four in the second"
@@ -95,7 +76,7 @@ def test_a_planted_difference_is_found(stored, old, new, hook, path, before, aft
     done = replayed(stored, old, new)
     (found,) = done.json["differences"]
     assert (done.code, found["hook"], found["path"], found["before"], found["after"]) == (3, hook, path, before, after)
-    assert (found["turn"], found["step"]) == (1, 1) and found["file"].endswith("shout.py") and found["line"]
+    assert (found["turn"], found["step"]) == (1, 1) and found["file"].endswith("shout.py")
 
 
 def test_no_model_and_no_tool_is_called_and_nothing_is_stored(stored, tmp_path) -> None:
@@ -119,23 +100,9 @@ def test_a_plugin_that_does_not_load_says_where(stored) -> None:
     assert (done.code, "wind" in done.err, "shout.py:" in done.err) == (6, True, True)
 
 
-def test_a_hook_that_is_gone_is_missed(stored) -> None:
-    """What the recorded plugin changed and the new one leaves is a difference."""
-    found = replayed(stored, "@hookimpl\ndef tool_after", "def tool_aftr").json["differences"]
-    assert found[0]["hook"] == "tool.after" and found[0]["after"] == "hello Ann"
-
-
-def test_a_new_plugin_shows_what_it_would_have_done(stored) -> None:
-    """A plugin that was not there is compared with doing nothing."""
-    file = stored.write(stored.vault.parent / "other.py", dedent(COLD))
-    done = stored("replay", "--with", str(file))
-    assert (done.code, "chat.params: params.top_p" in done.out) == (3, True)
-    named = stored("replay", "--with", str(file), "--as", "shout", "--json").json["differences"][0]
-    assert (named["hook"], named["after"]) == ("chat.messages", None)
-
-
 def test_one_turn_is_compared_with_the_state_of_those_before(desk) -> None:
     """``turn.session_state`` builds up as it did (S2.13)."""
+    keeping(desk)
     file = desk.plugin("count", COUNT)
     desk.plugin("greeter", SHOUT)
     for again in (False, True):
@@ -145,7 +112,8 @@ def test_one_turn_is_compared_with_the_state_of_those_before(desk) -> None:
 
 
 def test_a_gate_is_told_the_commands_of_a_line_again(desk) -> None:
-    """That reads nothing but the line; the other services of rules are refused, as all that change something."""
+    """That reads nothing but the line; the other services are refused."""
+    keeping(desk)
     file = desk.plugin("no_push", NO_PUSH)
     desk.plugin("greeter", SHOUT)
     desk.turn({"calls": [ANN]}, "done")
@@ -153,25 +121,26 @@ def test_a_gate_is_told_the_commands_of_a_line_again(desk) -> None:
     assert (done.code, done.json["compared"], done.json["differences"]) == (0, 1, [])
 
 
-def test_what_a_redactor_removed_cannot_be_replayed_and_is_said(desk) -> None:
+def test_what_a_redactor_has_yet_to_see_is_not_kept_and_that_is_said(desk) -> None:
     """Secrets are not stored for the sake of replay (S2.20)."""
-    desk.plugin("aloud", SHOUT)
+    keeping(desk).plugin("aloud", SHOUT)
     file = desk.plugin("redact", REDACT)
     desk.turn({"calls": [ANN]}, "done")
-    done = desk("replay", "--with", str(file))
-    assert (done.code, "could not be compared" in done.out, "redactor" in done.out) == (0, True, True)
+    done = desk("replay", "--with", str(file), "--as", "aloud", "--json")
+    assert "redactor" in done.json["skipped"][0]["reason"]
     assert b"HELLO ANN" not in b"".join(path.read_bytes() for path in desk.home.glob("sessions.db*"))
 
 
-def test_long_outputs_come_back_from_where_they_are_stored(desk) -> None:
-    """The input of a hook before truncation is the whole output (D62)."""
-    desk.plugin("look", QUIET)
-    desk.plugin("big", BIG)
-    desk.turn({"calls": [{"name": "big", "arguments": {}}]}, "done")
-    measuring = QUIET.replace("...", "\n    return result.replace(output=str(len(result.output)))")
-    file = desk.write(desk.vault.parent / "look.py", measuring)
-    found = desk("replay", "--with", str(file), "--json").json["differences"][0]
-    assert found["after"] == str(len("\n".join(f"line {n}" for n in range(9000))))
+def test_without_kept_inputs_the_setting_is_named(desk) -> None:
+    """Nothing is kept by default; a command of `dev --run` keeps it (CONTRACT 1)."""
+    file = desk.plugin("shout", SHOUT)
+    desk.turn({"calls": [ANN]}, "done")
+    done = desk("replay", "--with", str(file))
+    assert (done.code, "moryflow config set keepInputs true" in done.err) == (2, True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORYFLOW_DEVELOPMENT", "")
+        desk.turn({"calls": [ANN]}, "done")
+    assert desk("replay", "--with", str(file)).code == 0
 
 
 def test_a_session_that_is_not_there(desk) -> None:

@@ -36,7 +36,7 @@ def family(shared_desk):
     """A desk with a session of three turns, of which the second starts a sub-agent, and a compaction before the third."""
     desk = shared_desk
     desk.plugin("loud", LOUD)
-    desk.write(desk.home / "config.jsonc", json.dumps({"agents": {"runtime": CONFIG}}))
+    desk.write(desk.home / "config.jsonc", json.dumps({"keepInputs": True, "agents": {"runtime": CONFIG}}))
     task = {"calls": [{"name": "task", "arguments": {"agent": "general", "description": "look", "prompt": "look around"}}]}
     assert desk.turn("word " * 2000).code == 0
     assert desk.turn(task, {"calls": [ANN]}, "found", "word " * 2000, prompt="tell me " * 800, again=True).code == 0

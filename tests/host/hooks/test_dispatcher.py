@@ -13,6 +13,7 @@ import pytest
 from moryflow.hooks import threads
 from moryflow.runtime.turn_task import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
+from moryflow_sdk.support.secrets import know
 
 CALL = ToolCall(id="c1", tool="read", args={})
 EVENT = Event(type="turn.start", session="s1")
@@ -282,6 +283,24 @@ async def test_a_huge_change_is_recorded_by_its_size(bench: Any):
     (row,) = scope.hook_calls()
     assert row.delta["fields"] == ["metadata", "output"] and row.delta["too_large"] < 200_000
     assert len(str(row.delta)) < 200
+
+
+async def test_what_a_plugin_is_given_is_kept_when_asked_for(bench: Any):
+    """For `replay`: as JSON, secrets hidden; not what a redactor has yet to see, nor what is too large (S2.20)."""
+    bench.user("a_look", "@hookimpl\ndef tool_after(result): ...\n")
+    bench.user("b_redact", "@hookimpl(on_failure='withhold')\ndef tool_after(result): ...\n")
+    bench.user("c_look", "@hookimpl\ndef tool_after(result): ...\n")
+    scope = await bench.scope()
+    know(["hidden-word-4711"])
+    await after(bench, scope, output="hidden-word-4711")
+    assert {row.input is None for row in scope.hook_calls()} == {True}
+    scope.ledger.keeps_inputs = True
+    await after(bench, scope, output="x hidden-word-4711")
+    kept = {row.plugin: row.input for row in scope.hook_calls()}
+    assert (kept["a_look"], kept["b_redact"]) == (None, None)
+    assert kept["c_look"]["result"] == {"output": "x [redacted]"} and kept["c_look"]["call"]["id"]
+    await after(bench, scope, output="y" * 300_000)
+    assert {row.input is None for row in scope.hook_calls()} == {True}
 
 
 # ---------------------------------------------------------------- threads

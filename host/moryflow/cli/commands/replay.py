@@ -27,7 +27,7 @@ _PLUGIN = click.Path(path_type=Path, exists=True)
 @document_options
 def command(flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None, everything: bool) -> int:
     """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one) and in its
-    sub-agents.
+    sub-agents. What they were given is kept under moryflow dev, and with the setting keepInputs.
 
     Shows the first thing that it would have done differently: turn, step, hook, the place in the value, before and after.
     No model and no tool is called and nothing is stored. Exit code 0 when nothing differs, 3 when something does.
@@ -43,8 +43,7 @@ def command(flags: Flags, session: str | None, path: Path, turn: str | None, rec
         "plugin": result.recorded_as,
         "compared": result.compared,
         "differences": [found.as_json() for found in shown],
-        "skipped": [{"where": moment.place, "reason": reason} for moment, reason in result.skipped],
-        "not_replayed": [{"what": what, "reason": reason} for what, reason in result.left_out],
+        "skipped": [{"where": place, "reason": reason} for place, reason in result.skipped],
     }
     show(flags, document, plain(_text(result, shown)))
     return 3 if result.found else 0
@@ -60,7 +59,7 @@ async def _replay(
 
     async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
         row = await find(host.store, session, flags)
-        family = await recorded_family(host.store, row.id, outputs=True)
+        family = await recorded_family(host.store, row.id)
         return row.id, await replay(host, chosen(family, turn), path, recorded_as)
 
 
@@ -75,16 +74,6 @@ def _text(result: Replay, shown: Sequence[HookDifference]) -> str:
     count = f"{result.compared} hook call{'s' if result.compared != 1 else ''} of {result.recorded_as} compared"
     lines.append(f"{count}, {f'{len(result.found)} differ' if result.found else 'nothing differs'}")
     if result.skipped:
-        moment, reason = result.skipped[0]
-        lines.append(f"{len(result.skipped)} could not be compared; the first: {moment.place}: {reason}")
-    lines += [f"not replayed: {', '.join(names)} ({reason})" for reason, names in _by_reason(result).items()]
-    if not result.compared and not result.skipped:
-        lines.append("the plugin implements no hook that this session called, or the session has no turns")
+        place, reason = result.skipped[0]
+        lines.append(f"{len(result.skipped)} could not be compared; the first: {place}: {reason}")
     return "\n".join(lines)
-
-
-def _by_reason(result: Replay) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for what, reason in result.left_out:
-        found.setdefault(reason, []).append(what)
-    return found

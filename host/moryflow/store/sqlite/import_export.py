@@ -84,7 +84,7 @@ def _records(table: TableSpec[Any], row: Sequence[Any]) -> list[dict[str, Any]]:
     if table is CALLS:
         return [call_of(row)._asdict()]
     if table is HOOK_CALLS:
-        return [each._asdict() for each in each_hook_call(row)]
+        return [{name: value for name, value in each._asdict().items() if name != "input"} for each in each_hook_call(row)]
     return [table.fields(row)]
 
 
@@ -205,6 +205,8 @@ def _checked_fields(number: int, kind: str, fields: dict[str, Any], seen: _Block
     if kind == "session":
         return _checked_header(number, fields)
     if kind in TABLES:
+        if kind == "hook_call":
+            fields["input"] = None  # inputs are not exported
         problem = TABLES[kind].problem({**fields, "session": ""})
         if kind == "hook_call" and not problem and not fields["hook"]:
             problem = "the field 'hook' is empty"

@@ -136,7 +136,11 @@ def _seal(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create, _seal)
+def _keep_inputs(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE hook_calls ADD COLUMN input TEXT")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create, _seal, _keep_inputs)
 """Migration n, counted from 1, leads to version n. Append new ones; never change one that was released."""
 
 
@@ -327,8 +331,9 @@ CALLS = TableSpec(
 )  # fmt: skip
 HOOK_CALLS = TableSpec(
     "hook_calls", HookCallRow,
-    ("session", "turn", "step", "hook", "plugin", "plugin_hash", "position", "outcome", "us", "call_id", "delta", "count"),
-    json=frozenset({"delta"}),
+    ("session", "turn", "step", "hook", "plugin", "plugin_hash", "position", "outcome", "us", "call_id", "delta", "count",
+     "input"),
+    json=frozenset({"delta", "input"}),
 )  # fmt: skip
 # The guard keeps the first answer to a question.
 APPROVALS = TableSpec(

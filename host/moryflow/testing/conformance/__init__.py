@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import pytest
 from moryflow_sdk import HOOKS, Tool
 
-from moryflow.hooks.dispatcher import Withheld
+from moryflow.authoring.fire import call_chain
 from moryflow.hooks.plugin_set import HookFailure
 from moryflow.packages.manager import probe_candidates
 from moryflow.plugins.discovery import in_development
@@ -175,24 +175,14 @@ class Subject:
 
         :param given: the hook's arguments by name.
         """
-        dispatcher, value = self.host.host.surroundings.dispatcher, HOOKS[hook].value
+        dispatcher = self.host.host.surroundings.dispatcher
         own = tuple(replace(item, position=place) for place, item in enumerate(self.implementations(hook)))
 
         async def work(scope: Any) -> list[HookFailure]:
             scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
             scope.failures = list[HookFailure]()
             for each in given:
-                match HOOKS[hook].kind:
-                    case "gate":
-                        await dispatcher.gates(scope, hook, **each)
-                    case "contribute":
-                        await dispatcher.contribute(scope, hook)
-                    case "observe":
-                        await dispatcher.observe(scope, each["event"])
-                    case _:
-                        rest = {name: item for name, item in each.items() if name != value}
-                        with suppress(Withheld):
-                            await dispatcher.transform(scope, hook, each[value], **rest)
+                await call_chain(dispatcher, scope, hook, each)
             return scope.failures
 
         if not given:

@@ -88,7 +88,7 @@ async def test_to_name_a_session_in_purges_takes_all_of_it(store: SqliteStore, s
         plain.execute(f"INSERT INTO nodes ({COLUMNS}) VALUES (NULL, '{id}', 'n', 1, NULL, 'user', '{{}}', 0, '', '')")
         plain.execute(f"INSERT INTO runs VALUES (NULL, '{id}', 't', 'main', '', '', '', 'ended', '', '', 0, 0, '', '')")
         plain.execute(f"INSERT INTO calls VALUES (NULL, '{id}', 'n', 'c', '', 1, '', '', '', '', '', '', '', '', '')")
-        plain.execute(f"INSERT INTO hook_calls VALUES (NULL, '{id}', '', 1, '', '', '', 0, '', 0, '', '', 1)")
+        plain.execute(f"INSERT INTO hook_calls VALUES (NULL, '{id}', '', 1, '', '', '', 0, '', 0, '', '', 1, NULL)")
         plain.execute(f"INSERT INTO events VALUES (NULL, '{id}', '', '', '')")
         plain.execute(f"INSERT INTO artifacts VALUES (NULL, '{id}', 'a', '', '', '', 0, '', '', '', '', 0)")
         plain.execute(f"INSERT INTO approvals VALUES (NULL, '{id}', 'q', '', '', '', '', '', '', '', '', '', '', 0)")
