@@ -136,7 +136,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with begun(root) as page, LoopbackServer(*ANSWERS, otherwise=replies.text(OTHERWISE)) as server:
         page.environ |= {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-0"}
         page.environ["PATH"] = f"{page.home / 'bin'}:{page.environ['PATH']}"
-        page.write("~/.moryflow/config.jsonc", '{"keepInputs": true, "agents": {"runtime": {"compaction": {"keepRecentTokens": 1}}}}')
+        page.write(
+            "~/.moryflow/config.jsonc", '{"keepInputs": true, "agents": {"runtime": {"compaction": {"keepRecentTokens": 1}}}}'
+        )
         for name, body in FILES.items():
             page.write(name, body)
         for program in (page.home / "bin").iterdir():

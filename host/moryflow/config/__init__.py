@@ -392,17 +392,17 @@ class Config:
     def _host_checked(self) -> Config:
         if not self.layers:
             return self
-        from .checks import checked_servers, correct_slips, drop_bad_values, misspelt_limits
+        from .checks import checked_servers, drop_bad_values, normalised
         from .schema import host_models
 
         layers, problems, lost = [], list(self.problems), []
         for layer in self.layers:
-            layer, slips = correct_slips(layer)
+            layer = normalised(layer)
             lost += lost_rules(layer)
             layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
-            lost += [_asking(layer, problem) for problem in (*bad, *misspelt_limits(layer)) if problem.asks]
-            problems.extend([*slips, *bad_servers, *bad, *_rules_shape(clean)])
+            lost += [_asking(layer, problem) for problem in bad if problem.asks]
+            problems.extend([*bad_servers, *bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)
         checked._rules = [*lost, *checked._rules]
@@ -415,10 +415,7 @@ class Config:
     def _with(self, layers: list[Layer], problems: list[Problem]) -> Config:
         config = Config(tuple(layers), tuple(problems), self.path)
         config._rules = self._rules
-        rules: list[Any] = []
-        for layer in layers:  # a second layer of the user holds what was salvaged from a torn file; most stood there before
-            salvaged = layer.source == "user" and bool(rules)
-            rules += [rule for rule in _rules_of(layer) if not (salvaged and rule in rules)]
+        rules = [rule for layer in layers for rule in _rules_of(layer)]
         if rules:
             config._value = merged(config._value, {"agents": {"runtime": {"permission": {"rules": rules}}}})
         return config

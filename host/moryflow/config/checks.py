@@ -1,4 +1,4 @@
-"""Check a layer: correct slips that would loosen something, drop and report bad values and MCP servers, keep the rest.
+"""Check a layer: drop and report bad values and MCP servers, keep the rest.
 
 Unknown keys are reported with the name that was probably meant.
 """
@@ -6,7 +6,6 @@ Unknown keys are reported with the name that was probably meant.
 from __future__ import annotations
 
 import json
-import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,9 +18,9 @@ from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.config import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
+from moryflow.config import MISSING, MOST, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
 
-from .schema import RULES_PATH, Known, RootSettings
+from .schema import RULES_PATH, Known
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -193,17 +192,11 @@ _MODE = ("agents", "runtime", "mode", "default")
 _HOOKS = ("agents", "runtime", "hooks")
 
 
-def correct_slips(layer: Layer) -> tuple[Layer, list[Problem]]:
-    """Return `layer` with slips corrected, and a problem for each."""
-    if layer.find(_MODE) == "ask":  # the older name of the mode `agent`
+def normalised(layer: Layer) -> Layer:
+    """Return `layer` with the older name of the mode `agent`, and hooks in one word, written as they are now."""
+    if layer.find(_MODE) == "ask":
         layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
-    layer = _with_nested_hooks(layer)
-    problems: list[Problem] = []
-    for path, meant in list(_slips(layer)):
-        text = f"{dotted(path)}: {_short(layer.find(path))} is read as {_short(meant)}"
-        problems.append(layer.problem(path, text, f"write {_short(meant)}", code="config_value", fatal=True))
-        layer = replace(layer, value=merged(layer.value, nested([str(name) for name in path], meant)))
-    return layer, problems
+    return _with_nested_hooks(layer)
 
 
 def _with_nested_hooks(layer: Layer) -> Layer:
@@ -224,17 +217,6 @@ def _joined(first: Any, second: Any) -> Any:
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **{key: _joined(first[key], item) if key in first else item for key, item in second.items()}}
     return [*first, *second] if isinstance(first, list) and isinstance(second, list) else second
-
-
-def _slips(layer: Layer) -> Iterator[tuple[Place, Any]]:
-    """Yield the path of each tightening setting that is written in a wrong form, and the value that was meant."""
-    for name in ("disabledPlugins", "onlyPlugins"):
-        value = layer.find((name,))
-        if isinstance(value, str):
-            yield (name,), [part.strip() for part in value.split(",") if part.strip()]
-    rules = layer.find(RULES)
-    if isinstance(rules, dict) and "decision" in rules:
-        yield RULES, [rules]
 
 
 def _short(value: Any) -> str:
@@ -304,8 +286,6 @@ ELSEWHERE = {
 }
 """Names of settings in other systems and in agent files, in lower case → the setting here."""
 
-_VARIABLE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{env:[^}]*\}|%[A-Za-z_]\w*%")
-
 _ALL: Any = object()
 """Stands for a value that has every section."""
 
@@ -323,19 +303,7 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
         found = list(islice(_unknown_keys_in(layer, whole, (), layer.value, whole), MOST))
         if not found:
             break
-    return [*found, *_unfilled_variables(layer, (), layer.value)]
-
-
-MOST_UNKNOWN = 200
-"""The most unknown keys that are compared with names; with more, any may have been meant."""
-
-
-def misspelt_limits(layer: Layer) -> list[Problem]:
-    """Return the problems of unknown keys that may have been meant as one of :data:`TIGHTENING`."""
-    shape = {**_shape(RootSettings, {"limits": layer.find(("limits",))}), "agents": {"runtime": {"agent": {"id": None}}}}
-    found = _unknown_keys_in(layer, shape, (), layer.value, shape)
-    first = list(islice(found, MOST_UNKNOWN))
-    return [problem for problem in first if problem.asks] or [one._replace(asks=True) for one in first[MOST_UNKNOWN - 1 :]]
+    return found
 
 
 def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
@@ -345,18 +313,6 @@ def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
         names = path.split(".") if path else []
         shape = merged(shape, nested(names, _shape(model, reduce(_subsection, names, value))))
     return shape
-
-
-def _unfilled_variables(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
-    """Yield a problem for each text that looks like a variable: variables are filled in only for MCP servers."""
-    if isinstance(value, Mapping | list) and ".".join(map(str, path)) != RULES_PATH:
-        for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _unfilled_variables(layer, (*path, name), item)
-    elif path[:2] == SECTION and str(value).startswith("${"):
-        return  # in a server they are filled in
-    elif isinstance(value, str) and len(value) < 80 and _VARIABLE.fullmatch(value):
-        text = f"{dotted(path)}: {value!r} is used literally: variables are not expanded here"
-        yield layer.problem(path, text, "write the value itself", code="config_value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,16 +338,8 @@ def _unknown_keys_in(
             continue
         text = f'unknown key "{dotted(place)}"'
         meant, hint = _suggestion(path, str(key), shape, whole)
-        lost, fatal = _tightens(meant or place) or _tightens(place), holds_decision({key: item}, "deny")
-        in_sight = path in ((), ("limits",), AGENT[:1], AGENT[:2], AGENT)  # where :func:`misspelt_limits` looks
-        asks = lost and in_sight and _says_something(item) and (_tightens(place) or _is_meant(str(key), meant))
-        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal or lost, asks=asks)
-
-
-def _is_meant(key: str, meant: Place) -> bool:
-    """Whether `key` is so much like a name in `meant` that no other setting was meant: ``provider`` is no ``profile``."""
-    plain, names = _plain(key), [_plain(str(name)) for name in meant]
-    return bool(nearest(plain, names, 0.7)) or any(name.startswith(plain) for name in names)
+        fatal = _tightens(meant or place) or _tightens(place) or holds_decision({key: item}, "deny")
+        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal)
 
 
 def _plain(key: str) -> str:

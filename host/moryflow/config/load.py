@@ -1,34 +1,32 @@
 """Build the layers: user file, secrets, environment, inline, flags. Nothing in a file can stop the host.
 
-From a file that is not trusted or does not parse, deny rules and settings that loosen nothing are salvaged.
+A file that cannot be used is named, and its last good version applies. One that others can write loosens nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moryflow_sdk import DOMAINS, ConfigError
+from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
-from moryflow_sdk.support.rule_entries import MEANWHILE
 
 from moryflow.config import MISSING, RULES, Layer, Problem, dotted, lost_rules, merged, nested
 
-from .jsonc import JsoncError, blank, is_blank, parse, position
+from .jsonc import JsoncError, is_blank, parse
 
 
 def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer | None = None) -> list[Layer]:
-    """Read the user's file. If it is missing, the defaults apply; if it is unreadable or emptied, its last good version does.
+    """Read the user's file. If it is missing, the defaults apply; if it cannot be used, its last good version does.
 
     :param before: what this process read of it last; otherwise the last good version is the copy on the disk.
     """
@@ -38,31 +36,44 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     def good() -> _Good:
         return _Good(before, "the previous settings apply until it is fixed") if before else _good_copy(home, path)
 
+    def unusable(message: str, hint: str, code: str, line: int | None = None, column: int | None = None) -> list[Layer]:
+        last = good()
+        lost = "the file cannot be read, and what it restricts may be lost" if _RESTRICTS.search(layer.text) else ""
+        until = f"{'every call is asked about' if lost else 'the defaults apply'} until it is fixed"
+        effect = last.hint if last.layer else until
+        hint = f"{hint}; {effect}" if hint else effect
+        problems.append(
+            Problem(str(path), line, column, message, hint, fatal=True, code=code, asks=bool(lost and not last.layer))
+        )
+        return [last.layer or replace(layer, text="", lost=lost)]
+
     try:
         found = read_source(path)
     except FileNotFoundError:
         if path == home / "config.jsonc":
             return []
-        message, hint = "there is no such file", "MORYFLOW_CONFIG names it"
-        fault = Problem(str(path), None, None, message, hint, fatal=True, code="config_missing")
-        return _replacement_layers(good(), layer, fault, problems)
+        return unusable("there is no such file", "MORYFLOW_CONFIG names it", "config_missing")
     except Unreadable as error:
-        fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
-        return _replacement_layers(good(), replace(layer, text=error.text), fault, problems, trusted=error.trusted)
+        layer = replace(layer, text=error.text)
+        return unusable(error.message, error.hint, error.code)
     layer = replace(layer, text=found.text)
     if emptied := _emptied(found.text, good().layer if is_blank(found.text) else None):
-        hint = "write {} for no settings"
-        fault = Problem(str(path), None, None, emptied, hint, fatal=True, code="config_syntax")
-        return _replacement_layers(good(), layer, fault, problems, trusted=not found.distrust)
+        return unusable(emptied, "write {} for no settings", "config_syntax")
     try:
         layer = _parsed_layer(layer, problems)
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
-        fault = Problem(str(path), error.line, error.column, message, fatal=True, code="config_syntax")
-        return _replacement_layers(good(), layer, fault, problems, trusted=not found.distrust)
+        return unusable(message, "", "config_syntax", error.line, error.column)
     if not found.distrust:
         return [layer]
-    return [_distrusted(layer, found.distrust, problems, good=good().layer)]
+    distrusted = _distrusted(layer, found.distrust, problems)
+    return [good().layer or distrusted]
+
+
+_RESTRICTS = re.compile(
+    r"permission|decision|deny|\b(limits|disabledPlugins|onlyPlugins|safeMode|profile|agent)\b[\"']?\s*[:=\[]", re.IGNORECASE
+)
+"""Settings that restrict: if they stand in a file that cannot be read, and no good version is there, every call asks."""
 
 
 class _Good(NamedTuple):
@@ -82,29 +93,6 @@ def _good_copy(home: Path, path: Path) -> _Good:
         return _Good(None, "")
 
 
-def _replacement_layers(
-    last: _Good, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True
-) -> list[Layer]:
-    """Return the layers that replace a file that cannot be read, and report it. If it is not `trusted`, they allow nothing."""
-    kept, json5 = salvage_layer(layer)
-    kept = _finite(kept, problems)
-    good = last.layer
-    if not trusted:
-        kept, good = replace(denies_of(kept), lost=kept.lost), _without_loosening(good, good) if good else None
-    if good is not None:
-        hint = last.hint
-        layers = [good, denies_of(kept)]
-    elif json5 and fault.code == "config_syntax":
-        hint = "it is JSON5: write names and texts in double quotes; until it is fixed, only what loosens nothing applies"
-        layers = [kept]
-    else:
-        rest = ", and what can still be read of deny rules and disabled plugins" if layer.text else ""
-        hint = f"defaults apply until it is fixed{rest}"
-        layers = [kept]
-    problems.append(fault._replace(hint=f"{fault.hint}; {hint}" if fault.hint else hint))
-    return layers
-
-
 def _emptied(text: str, before: Layer | None) -> str:
     """Return a message if `text` holds no settings and `before` did: an editor, or a full disk, may have left it so."""
     if before is None or not before.value or not is_blank(text):
@@ -112,21 +100,11 @@ def _emptied(text: str, before: Layer | None) -> str:
     return "the file holds only comments" if text.strip() else "the file is empty"
 
 
-def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
+def _distrusted(layer: Layer, why: Doubt, problems: list[Problem]) -> Layer:
     """Return the settings that loosen nothing, from a file that others may have written, and report it."""
     message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
     problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
-    return _without_loosening(layer, good)
-
-
-def _without_loosening(layer: Layer, good: Layer | None) -> Layer:
-    """Return the asks, denies and harmless settings of `layer`. Only plugins that `good` disables too stay disabled: others may
-    be gates."""
-    kept = without_allows(layer)
-    before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
-    if not (isinstance(before, list) and isinstance(now, list)):
-        return kept
-    return replace(kept, value={**kept.value, "disabledPlugins": [name for name in now if name in before]})
+    return without_allows(layer)
 
 
 def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
@@ -278,15 +256,13 @@ MAX_BYTES = 4 * 1024 * 1024
 class Unreadable(Exception):
     """A file cannot be read as text; `code` is the problem code.
 
-    :ivar text: what can be read of it; only for denies and settings that loosen nothing.
-    :ivar trusted: whether only the user can have written that.
+    :ivar text: what can be read of it, in which words that restrict are looked for.
     """
 
-    def __init__(self, message: str, code: str, hint: str = "", data: bytes = b"", trusted: bool = True) -> None:
+    def __init__(self, message: str, code: str, hint: str = "", data: bytes = b"") -> None:
         super().__init__(message)
         self.message, self.code, self.hint = message, code, hint
         self.text = data.replace(b"\0", b"").decode("utf-8", "replace")  # without NULs, ASCII in UTF-16 can be read
-        self.trusted = trusted
 
 
 class Source(NamedTuple):
@@ -316,7 +292,7 @@ def read_source(path: Path) -> Source:
             line = data.count(b"\n", 0, error.start) + 1
             message = f"the file is not UTF-8 text (line {line})"
     if message:
-        raise Unreadable(message, code, hint, data, trusted=not distrust)
+        raise Unreadable(message, code, hint, data)
     return Source(text.removeprefix("\ufeff"), distrust, mark=text.startswith("\ufeff"))
 
 
@@ -393,42 +369,13 @@ HARMLESS: Mapping[str, Fits] = {
     "strict": lambda value: value is not False,
     "profile": lambda value: value != "local",
 }
-"""Settings that are taken even from a file that others can write to, or that is not plain JSONC: they loosen nothing. A wrong
+"""Settings that are taken even from a file that others can write to: they loosen nothing. A wrong
 value of the last ones may be meant to restrict; the checks of all layers decide."""
-
-_JSON5_BYTES = 64 * 1024
-"""The largest file that is tried as JSON5: json5 needs about 15 ms per kilobyte."""
-_FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
-_SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
-_SPEAKS_OF_LIMITS = re.compile(
-    r"(?<![\w./-])(limits|disabledPlugins|onlyPlugins|safeMode|profile|agent)(?![\w./-])[\"']?+"
-    r'(?!\s*[,}\]]|\s*[:=]?\s*(?:false|null|"local"))'
-)
-_SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
-
-
-def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
-    """Return the settings that are taken from a text that is not JSONC, and whether it is JSON5."""
-    value = _as_json5(layer.text)
-    if value is not None:
-        kept = without_allows(Layer(layer.source, value, layer.file, is_file=True))
-        own = {"disabledPlugins": value["disabledPlugins"]} if "disabledPlugins" in value else {}
-        return replace(kept, value=merged(kept.value, own)), True
-    rules = list(salvage_denies(layer.text))
-    lines: Lines = {(*RULES, index): line for index, (_, line) in enumerate(rules)}
-    value = merged(dict(_switches(layer.text)), nested(RULES, [rule for rule, _ in rules]) if rules else {})
-    lost = "the file cannot be read, and rules in it may be lost" if _SPEAKS_OF_RULES.search(layer.text) else ""
-    if not lost and any(word not in value for word in _SPEAKS_OF_LIMITS.findall(_blanked(layer.text))):
-        lost = "the file cannot be read, and limits, disabled plugins or the agent in it may be lost"
-    return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost), False
 
 
 def without_allows(layer: Layer) -> Layer:
     """Return `layer` with only the settings that loosen nothing and the rules that are not plainly an allow."""
-    from .checks import misspelt_limits  # only a file with something wrong comes here
-
-    misspelt = (problem.message.removesuffix(f"; {MEANWHILE}") for problem in misspelt_limits(layer) if problem.asks)
-    lost = next((rule.problem for rule in lost_rules(layer)), "") or next(misspelt, "")
+    lost = next((rule.problem for rule in lost_rules(layer)), "")
     value: dict[str, Any] = {}
     for name, fits in HARMLESS.items():
         found = layer.find(name.split("."))
@@ -446,55 +393,6 @@ def without_allows(layer: Layer) -> Layer:
     return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost)
 
 
-def denies_of(layer: Layer) -> Layer:
-    """Return only the denies of a salvaged layer, and rules that may be one, to add them to the last good version."""
-    rules = layer.find(RULES)
-    kept = [rule for rule in rules if not _is_exactly(rule, "ask")] if isinstance(rules, list) else []
-    return Layer(layer.source, nested(RULES, kept) if kept else {}, layer.file, is_file=True, lines=layer.lines)
-
-
-def _as_json5(text: str) -> dict[str, Any] | None:
-    if "\ufffd" in text or len(text) > _JSON5_BYTES:
-        return None
-    import json5
-
-    try:
-        value = json5.loads(text, allow_duplicate_keys=False)
-        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair could not be printed later
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _is_exactly(rule: Any, decision: str) -> bool:
     """Whether `rule` has this `decision` and no other keys than domain, pattern and decision."""
     return isinstance(rule, Mapping) and rule.keys() == {"domain", "pattern", "decision"} and rule["decision"] == decision
-
-
-def _blanked(text: str) -> str:
-    with contextlib.suppress(JsoncError):
-        return blank(text)
-    return text
-
-
-def _switches(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that restrict plugins or the profile, as far as they can still be read."""
-    for match in _SWITCH.finditer(_blanked(text)):
-        with contextlib.suppress(ValueError):
-            value = json.loads(match[2])
-            if isinstance(value, {"safeMode": bool, "profile": str}.get(match[1], list)):
-                yield match[1], value
-
-
-def salvage_denies(text: str) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield each deny rule that can still be read in a text that does not parse, with its line."""
-    text = _blanked(text)
-    for match in _FLAT_OBJECT.finditer(text):
-        try:
-            pairs = json.loads(match.group(), object_pairs_hook=list)
-        except (ValueError, RecursionError):
-            continue
-        rule = {key: value for key, value in pairs if isinstance(value, str)}
-        decisions = [value for key, value in pairs if key == "decision"]
-        if "deny" in decisions and rule.get("domain") in DOMAINS and "pattern" in rule:
-            yield {**{key: rule[key] for key in ("domain", "pattern")}, "decision": "deny"}, position(text, match.start())[0]

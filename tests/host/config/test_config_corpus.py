@@ -100,16 +100,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
-def test_a_file_that_does_not_parse_loses_no_readable_deny(text: str, tmp_path: Path) -> None:
-    """Defaults hold, and what can still be read as a deny does too, with its line where there is one (D26, SECURITY §4)."""
+def test_every_call_is_asked_about_while_a_file_with_rules_does_not_parse(text: str, tmp_path: Path) -> None:
+    """Nothing is picked out of it; with an earlier version, that one applies (D26, SECURITY §4)."""
     (tmp_path / "config.jsonc").write_text(text)
     config = load(tmp_path)
-    line = None if text.startswith("{agents") else 2
-    read = [rule for rule in config.rules() if not rule.problem]
-    assert [(rule.pattern, rule.decision, rule.line) for rule in read] == [("rm {a,b}*", "deny", line)]
+    assert [(rule.domain, rule.decision) for rule in config.rules() if rule.problem] == [("*", "deny")]
     assert config.get("agents.runtime.mode.default") is None
     [problem] = config.problems
-    assert (problem.code, problem.fatal) == ("config_syntax", True)
+    assert (problem.code, problem.fatal, problem.asks) == ("config_syntax", True, True)
     assert problem.line
 
 
@@ -123,15 +121,14 @@ DAMAGED = {
 
 @pytest.mark.parametrize("writable", [False, True])
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_file_that_is_no_text_loses_no_readable_deny(data: bytes, writable: bool, tmp_path: Path) -> None:
-    """An editor's encoding or a power cut takes no deny away, whoever can write to the file (D26, SECURITY §4)."""
+def test_every_call_is_asked_about_while_a_file_with_rules_is_no_text(data: bytes, writable: bool, tmp_path: Path) -> None:
+    """An editor's encoding or a power cut makes nothing laxer, whoever can write to the file (D26, SECURITY §4)."""
     file = tmp_path / "config.jsonc"
     file.write_bytes(data)
     file.chmod(0o666 if writable else 0o600)
     config = load(tmp_path)
-    assert [(rule.pattern, rule.decision) for rule in config.rules() if not rule.problem] == [("rm {a,b}*", "deny")]
-    assert [problem.fatal for problem in config.problems] == [True]
-    assert "JSON5" not in config.problems[0].hint
+    assert [(rule.domain, rule.decision) for rule in config.rules() if rule.problem] == [("*", "deny")]
+    assert [problem.asks for problem in config.problems] == [True]
 
 
 FATAL: dict[str, dict[str, Any] | str] = {

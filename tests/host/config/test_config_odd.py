@@ -153,8 +153,6 @@ WRONG: dict[str, tuple[str, str]] = {
     '"agents": {"runtime": []}': ("agents.runtime", "must be an object, not a list"),
     '"agents": true': ("agents", "must be an object, not a boolean"),
     '"plugins": "x"': ("plugins", "object"),
-    '"plugins": {"x": {"y": "${HOME}"}}': ("plugins.x.y", "variables are not expanded here"),
-    '"plugins": {"x": {"y": ["{env:KEY}"]}}': ("plugins.x.y[0]", "variables are not expanded here"),
     '"plugins": {"x": 5}': ("plugins.x", "should be an object, not 5"),
     '"limits": {"maxCost": "5"}': ("limits.maxCost", "valid number"),
     '"limits": {"maxSteps": 0}': ("limits.maxSteps", "greater than 0"),
@@ -205,17 +203,7 @@ def test_servers_that_are_written_well_hold(read: Read, tmp_path: Path) -> None:
     assert read(tmp_path).problems == ()
 
 
-def test_variables_of_a_server_are_no_mistake(read: Read, tmp_path: Path) -> None:
-    """They are filled in there; who was told to write the value itself would write a secret down (S0.85)."""
-    server = '{"command": "x", "env": {"TOKEN": "${TOKEN}", "OTHER": "$OTHER"}}'
-    (tmp_path / "config.jsonc").write_text(f'{{"mcp": {{"servers": {{"good": {server}}}}}}}')
-    (problem,) = read(tmp_path).problems
-    assert problem.message.startswith("mcp.servers.good.env.OTHER:")
-
-
 SLIPS: dict[str, tuple[str, Any]] = {
-    '"disabledPlugins": "evil, other"': ("disabledPlugins", ["evil", "other"]),
-    '"onlyPlugins": "good"': ("onlyPlugins", ["good"]),
     '"safeMode": "yes"': ("safeMode", True),
     '"safeMode": ["sure"]': ("safeMode", True),
     '"strict": 1': ("strict", True),
@@ -225,16 +213,12 @@ SLIPS: dict[str, tuple[str, Any]] = {
     '"agents": {"runtime": {"mode": "agent"}}': ("agents.runtime.mode.default", "agent"),
     '"agents": {"runtime": {"mode": {"default": "agnet"}}}': ("agents.runtime.mode.default", "agent"),
     '"agents": {"runtime": {"tools": {"external": {"enabled": "off"}}}}': ("agents.runtime.tools.external.enabled", False),
-    f'"agents": {{"runtime": {{"permission": {{"rules": {DENY}}}}}}}': (
-        "agents.runtime.permission.rules",
-        [{"domain": "bash", "pattern": "rm *", "decision": "deny"}],
-    ),
 }
 
 
 @pytest.mark.parametrize("entry", SLIPS, ids=lambda entry: entry[:40])
 def test_a_slip_loses_nothing_that_tightens(read: Read, entry: str, tmp_path: Path) -> None:
-    """What was plainly meant holds, and the check fails until it is fixed (D26)."""
+    """The strictest value holds, and the check fails until it is fixed (D26)."""
     (tmp_path / "config.jsonc").write_text(f"{{{entry}}}")
     config = read(tmp_path)
     key, value = SLIPS[entry]
@@ -245,17 +229,13 @@ def test_a_slip_loses_nothing_that_tightens(read: Read, entry: str, tmp_path: Pa
 UNCLEAR: dict[str, str] = {
     "a limit in words": '{"limits": {"maxCost": "five"}}',
     "a limit without its name": '{"limits": 7}',
-    "a limit by another name": '{"limits": {"maxTurns": 3}}',
-    "a limit one level too deep": '{"agents": {"runtime": {"limits": {"maxSteps": 3}}}}',
-    "a limit at the top": '{"maxSteps": 3}',
+    "plugins in a text": '{"disabledPlugins": "evil, other"}',
+    "a rule that is in no list": f'{{"agents": {{"runtime": {{"permission": {{"rules": {DENY}}}}}}}}}',
     "plugins in an object": '{"disabledPlugins": {"evil": true}}',
     "plugins in a list in the list": '{"disabledPlugins": [["evil"]]}',
     "a limit after fifty other mistakes": f'{{"onlyPlugins": [{"1, " * 60}"x"], "limits": 7}}',
-    "safe mode by another name": '{"safemode": true}',
     "an agent that is not in its object": '{"agents": {"runtime": {"agent": "plan"}}}',
     "an agent that is no text": '{"agents": {"runtime": {"agent": {"id": 7}}}}',
-    "an agent by another name": '{"agents": {"runtime": {"agnet": {"id": "plan"}}}}',
-    "an agent at the top": '{"agent": "plan"}',
     "a torn file with an agent": '{"agents": {"runtime": {"agent": {"id": "plan"}, ',
     "a torn file with a limit": '{"limits": {"maxCost": 5}, ',
     "a torn file with a torn list": '{"disabledPlugins": ["evil"',
@@ -263,9 +243,6 @@ UNCLEAR: dict[str, str] = {
     "a torn file whose plugins lack a colon": '{"disabledPlugins" ["evil"]}',
     "a torn file with an agent without quotes": "{agents: {runtime: {agent: {id: plan}, }, x: }}",
     "JSON5 with a slip": "{limits: 7, disabledPlugins: ['evil']}",
-    "JSON5 with a misspelt limit": "{limts: {maxCost: 5}}",
-    "a limit with the name of another setting": '{"limits": {"timeout": 60}}',
-    "a narrower agent without its file": '{"agents": {"runtime": {"agent": {"id": "plan", "tools": ["read"]}}}}',
 }
 
 
@@ -289,7 +266,7 @@ def test_every_call_is_asked_about_while_a_limit_is_not_understood(read: Read, t
         '{"disabledPlugins": null, "limits": false, "agents": {"runtime": {"agent": null}}}',
         '{"safemode": false, "limts": {}, "agents": {"runtime": {"agnet": {}}}}',
         '{"provider": {"openai": {}}, "small_model": "x", "files": ["a"], "agents": {"runtime": {"usage": "x"}}}',
-        '{"agents": {"runtime": {"mode": {"default": "agent"} "x"}}, "profile": "local"}',
+        '{"agents": {"runtime": {"mode": {"default": "agent"} "x"}}}',
         '{"model": "agent-7b" "x"',
     ],
 )
@@ -314,8 +291,6 @@ def test_a_slip_in_a_file_that_others_may_write_to_loses_nothing_either(read: Re
     file.chmod(0o666)
     config = read(tmp_path)
     assert (config.get("safeMode"), config.get("profile"), asks(config)) == (True, "remote", True)
-    file.write_text('{"limts": {"maxCost": 5}}')
-    assert asks(read(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -357,41 +332,16 @@ def test_what_was_read_last_holds_while_the_file_cannot_be_read(read: Read, text
     assert not (tmp_path / "config.good.jsonc").exists()
 
 
-def test_a_deny_that_was_just_written_counts_beside_what_was_read_last(read: Read, tmp_path: Path) -> None:
-    """The torn file's own denies come after the others (D4, D26)."""
-    file = tmp_path / "config.jsonc"
-    file.write_text('{"model": "script:x", "disabledPlugins": ["evil"]}')
-    read(tmp_path).keep(tmp_path)
-    file.write_text(f'{{"agents": {{"runtime": {{"permission": {{"rules": [{DENY}')
-    config = read(tmp_path)
-    assert [rule.pattern for rule in config.rules()] == ["rm *"]
-    assert (config.get("model"), config.get("disabledPlugins")) == ("script:x", ["evil"])
-
-
-@pytest.mark.parametrize(
-    "text", ['{"disabledPlugins": ["evil"], "safeMode": true, ', "{disabledPlugins: ['evil'], safeMode: true}"]
-)
-def test_plugins_that_are_switched_off_stay_so_where_nothing_was_read_before(read: Read, text: str, tmp_path: Path) -> None:
-    """As far as a file that does not parse still says it (D26)."""
-    (tmp_path / "config.jsonc").write_text(text)
-    config = read(tmp_path)
-    assert (config.get("disabledPlugins"), config.get("safeMode")) == (["evil"], True)
-    assert [problem.fatal for problem in config.problems] == [True]
-
-
 def test_who_may_write_the_file_cannot_switch_a_gate_off_and_cannot_switch_a_plugin_on(read: Read, tmp_path: Path) -> None:
-    """Of the plugins that a file of others disables those stay off that were off before (R17)."""
+    """The last version that only the user could write applies (R17)."""
     file = tmp_path / "config.jsonc"
     file.write_text('{"disabledPlugins": ["evil"]}')
     read(tmp_path).keep(tmp_path)
-    file.write_text('{"disabledPlugins": ["evil", "permission"], "safeMode": true}')
+    file.write_text('{"disabledPlugins": ["evil", "permission"]}')
     file.chmod(0o666)
     config = read(tmp_path)
     config.keep(tmp_path)
-    assert (config.get("disabledPlugins"), config.get("safeMode")) == (["evil"], True)
-    file.write_text(f'{{"disabledPlugins": ["permission"], {DENY}')
-    config = read(tmp_path)
-    assert config.get("disabledPlugins") == ["evil"] and [rule.decision for rule in config.rules()] == ["deny"]
+    assert config.get("disabledPlugins") == ["evil"]
 
 
 def test_a_copy_that_others_may_write_to_is_not_taken(read: Read, tmp_path: Path) -> None:
