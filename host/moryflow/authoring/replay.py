@@ -180,7 +180,7 @@ async def _compare(
     scope: TurnContext, turn: RecordedTurn, row: HookCallRow, result: Replay, about: Mapping[str, Any], *, counts: bool
 ) -> None:
     """Call the plugin's hook with the input of `row`, and note whether the ledger says the same of it as then."""
-    tool = next((call.tool for call in turn.calls if call.id == row.call_id), "")
+    tool = turn.tools.get(row.call_id or "", "")
     of = (
         f" {tool} ({row.call_id})"
         if row.call_id

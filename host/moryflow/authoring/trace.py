@@ -28,16 +28,15 @@ class RecordedTurn:
     """A turn as it was recorded.
 
     :ivar number: counted from 1, as in ``--turn``. 0 for a compaction, which is recorded like a turn but is none.
-    :ivar answers: by step, the id of the node with the model's answer.
-    :ivar events: the turn's events that are stored, oldest first.
+    :ivar prompt: what the user, or the parent agent, wrote.
+    :ivar tools: the tool of each call, by the call's id.
     """
 
     number: int
     run: RunRow
     rows: Sequence[HookCallRow]
-    calls: Sequence[CallRow]
-    answers: Mapping[int, str]
-    events: Sequence[Event] = ()
+    prompt: str
+    tools: Mapping[str, str]
 
     @property
     def place(self) -> str:
@@ -50,7 +49,6 @@ class RecordedSession:
     """A session as it was recorded."""
 
     session: SessionRow
-    nodes: Mapping[str, Node]
     turns: Sequence[RecordedTurn]
 
     def turn(self, name: str) -> RecordedTurn:
@@ -69,18 +67,6 @@ class RecordedSession:
             next_step=f"moryflow trace {self.session.id}",
         )
 
-    def until(self, last: RecordedTurn) -> Sequence[RecordedTurn]:
-        """Return the turns and compactions up to and including `last`."""
-        return self.turns[: self.turns.index(last) + 1]
-
-    def path(self, node: str | None) -> list[Node]:
-        """Return the nodes from the root to `node`, root first."""
-        found: list[Node] = []
-        while node is not None and node in self.nodes:
-            found.append(self.nodes[node])
-            node = self.nodes[node].parent
-        return found[::-1]
-
 
 async def recorded(store: Store, session: str) -> RecordedSession:
     """Return a session with everything that was recorded of its turns.
@@ -88,24 +74,20 @@ async def recorded(store: Store, session: str) -> RecordedSession:
     :raises StoreError: there is no such session.
     """
     row = await store.session(session)
-    nodes = {node.id: node for node in await store.nodes(row.id)}
-    rows, calls = await store.hook_calls(row.id), await store.calls(row.id)
-    events = await store.events(row.id)
-    answers = _answer_nodes(calls, events)
-    runs = await store.runs(row.id)
+    rows, calls, runs = await store.hook_calls(row.id), await store.calls(row.id), await store.runs(row.id)
+    prompts = _prompts({node.id: node for node in await store.nodes(row.id)}, calls, await store.events(row.id))
     numbers = iter(range(1, len(runs) + 1))
     turns = [
         RecordedTurn(
             0 if run.is_compaction else next(numbers),
             run,
             [item for item in rows if item.turn == run.id],
-            [item for item in calls if item.turn == run.id],
-            answers.get(run.id, {}),
-            [item for item in events if item.turn == run.id],
+            prompts.get(run.id, ""),
+            {item.id: item.tool for item in calls if item.turn == run.id},
         )
         for run in runs
     ]
-    return RecordedSession(row, nodes, turns)
+    return RecordedSession(row, turns)
 
 
 async def recorded_family(store: Store, session: str) -> list[RecordedSession]:
@@ -133,15 +115,17 @@ def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[Re
     return found
 
 
-def _answer_nodes(calls: Sequence[CallRow], events: Sequence[Event]) -> dict[str, dict[int, str]]:
-    """Return, by turn and step, the node of the answer: the end of the step names it, and so does each call of the step."""
-    found: dict[str, dict[int, str]] = {}
-    for call in calls:
-        found.setdefault(call.turn, {})[call.step] = call.node
-    for event in events:
-        node = event.data.get("node") if event.type == "step.finish" else None
-        if node and event.turn and event.step:
-            found.setdefault(event.turn, {})[event.step] = node
+def _prompts(nodes: Mapping[str, Node], calls: Sequence[CallRow], events: Sequence[Event]) -> dict[str | None, str]:
+    """Return, by turn, the text of its prompt: of the last user's node above the first answer, which calls or events name."""
+    answers: dict[str | None, str] = {call.turn: call.node for call in calls if call.step == 1}
+    ends = (event for event in events if event.type == "step.finish" and event.step == 1)
+    answers |= {event.turn: str(event.data["node"]) for event in ends if event.data.get("node")}
+    found: dict[str | None, str] = {}
+    for turn, id in answers.items():
+        node = nodes.get(id)
+        while node is not None and node.kind != "user":
+            node = nodes.get(node.parent or "")
+        found[turn] = str(node.payload.get("text", "")) if node is not None else ""
     return found
 
 
@@ -236,7 +220,7 @@ def trace(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedT
             rows = [row for row in turn.rows if plugin in (None, row.plugin)]
             place = found.turns if turn.number else found.compactions
             of = {"session": recorded.session.id, "agent": turn.run.agent} if below else {}
-            place.append({**_turn(host, recorded, turn, rows), **of})
+            place.append({**_turn(host, turn, rows), **of})
             for row in rows:
                 _charge(bills.setdefault(row.plugin, _bill(host, row.plugin)), row, turn, below=below)
         requests = sum(turn.run.steps for turn in turns if turn.run.purpose in ("main", "child"))
@@ -249,28 +233,20 @@ def trace(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedT
     return found
 
 
-def _turn(host: Host, recorded: RecordedSession, turn: RecordedTurn, rows: Sequence[HookCallRow]) -> dict[str, Any]:
+def _turn(host: Host, turn: RecordedTurn, rows: Sequence[HookCallRow]) -> dict[str, Any]:
     run = turn.run
-    tools = {call.id: call.tool for call in turn.calls}
     return {
         **({"turn": turn.number} if turn.number else {}),
         "id": run.id,
         "purpose": run.purpose,
-        "prompt": _prompt(recorded, turn),
+        "prompt": turn.prompt,
         "end_reason": run.end_reason,
         "steps": run.steps,
         "model": run.model,
         "plugin_set": run.plugin_set,
         "us": sum(row.us for row in rows),
-        "hooks": [_row(host, row, tools) for row in _in_order(rows)],
+        "hooks": [_row(host, row, turn.tools) for row in _in_order(rows)],
     }
-
-
-def _prompt(recorded: RecordedSession, turn: RecordedTurn) -> str:
-    first = recorded.nodes.get(turn.answers.get(1, ""))
-    path = recorded.path(first.parent) if first else []
-    prompt = next((node for node in reversed(path) if node.kind == "user"), None)
-    return str(prompt.payload.get("text", "")) if prompt else ""
 
 
 _CHAT = ("compaction", "chat_messages", "chat_system", "system_blocks", "chat_params")
