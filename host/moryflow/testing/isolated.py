@@ -22,6 +22,7 @@ from moryflow_sdk.events import Event
 from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 
 from moryflow.base.builtins import BUILTINS
+from moryflow.config import merged
 
 PLUGINS = "moryflow.plugins"
 EntryPoints = Mapping[str, Mapping[str, str]]
@@ -152,7 +153,7 @@ class IsolatedHost:
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Merge `settings` into the user's configuration."""
-        _merge(self._config, settings)
+        self._config = merged(self._config, settings)
         file = self.home / "config.jsonc"
         file.write_text(json.dumps(self._config, indent=2), encoding="utf-8")
         file.chmod(0o600)
@@ -322,14 +323,6 @@ class IsolatedHost:
             self._thread = threading.Thread(target=self._loop.run_forever, name="moryflow-test-host", daemon=True)
             self._thread.start()
         return self._loop
-
-
-def _merge(into: dict[str, Any], settings: Mapping[str, Any]) -> None:
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            _merge(into[key], cast("Mapping[str, Any]", value))
-        else:
-            into[key] = value
 
 
 @dataclass(frozen=True)
