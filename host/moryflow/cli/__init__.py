@@ -85,7 +85,8 @@ class LazyGroup(NounGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args[1:], "--help"] if args[:1] == ["help"] else args
-        return super().parse_args(ctx, with_flags_behind_verb(given))
+        find = lambda name: self.get_command(ctx, name) if ALIASES.get(name, name) in COMMANDS else None  # noqa: E731
+        return super().parse_args(ctx, with_flags_behind_verb(given, self, find))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]

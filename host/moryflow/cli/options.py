@@ -342,25 +342,49 @@ def talk_options(function: F) -> F:
     return turn_options(function, _JSON_UNSEEN)
 
 
-def with_flags_behind_verb(args: list[str]) -> list[str]:
-    """Move the flags of a turn that stand before the verb behind it, and return the arguments of ``moryflow``.
+def with_flags_behind_verb(args: list[str], program: click.Command, find: Callable[[str], click.Command | None]) -> list[str]:
+    """Move flags that stand before the verb and belong to it behind it, and return the arguments of `program`.
 
-    These flags belong to commands, not to the program, so ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
+    ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
+
+    :param find: returns the command of that name.
     """
-    valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--effort", "--output", "--format"}
-    alone = {"-c", "--continue", "-r", "--resume", "--wait", "--attach"}
-    moved: list[str] = []
+    if not args or not args[0].startswith("-"):
+        return args
+    for at, word in enumerate(args):
+        if word == "--":
+            break
+        command = None if word.startswith("-") else find(word)
+        if command is not None and (split := _split_flags(args[:at], program, command)) is not None:
+            kept, moved = split
+            return [*kept, word, *moved, *args[at + 1 :]]
+    return args
+
+
+def _split_flags(words: list[str], program: click.Command, command: click.Command) -> tuple[list[str], list[str]] | None:
+    """Return the flags of `program` and those of `command`; ``None`` if one is unknown or lacks its value."""
+    own, others = _options(program), {} if isinstance(command, click.Group) else _options(command)
     kept: list[str] = []
-    rest = list(args)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
-        word = rest.pop(0)
-        name, equals, _ = word.partition("=")
-        place = moved if name in valued | alone else kept
+    moved: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, _ = word.partition("=") if word.startswith("--") else (word[:2], word[2:], "")
+        option = others.get(name) or own.get(name)
+        if option is None:
+            return None
+        place = moved if name in others else kept
         place.append(word)
-        if not equals and name in valued | {"--vault", "--config", "--profile"}:
-            place += rest[:1]
-            del rest[:1]
-    return [*kept, *rest[:1], *moved, *rest[1:]] if rest else list(args)
+        optional = isinstance(option.flag_value, str)  # its value follows an equals sign, or a blank behind the verb
+        if not (equals or option.is_flag or option.count or optional):
+            if (value := next(rest, None)) is None:
+                return None
+            place.append(value)
+    return kept, moved
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    found = [param for param in command.params if isinstance(param, click.Option)]
+    return {name: option for option in found for name in (*option.opts, *option.secondary_opts)}
 
 
 async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:

@@ -359,3 +359,14 @@ def test_a_trace_follows_the_answer_where_it_is_asked_for(cli: Any) -> None:
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert "turn 1  'hi'  completed" in done.stderr and "chat.params" in done.stderr and "cool" in done.stderr
     assert "turn 1" not in cli("run", "-q", "-m", cli.script("hello"), "hi").stderr
+
+
+@pytest.mark.parametrize("flags", [("--schema", '{"type": "integer"}'), ("-f", "note.txt"), ("--output", "json"), ("-c",)])
+def test_a_flag_of_run_may_stand_before_it(cli: Any, flags: tuple[str, ...]) -> None:
+    """Which flags a command takes is asked of the command (CONTRACT §1)."""
+    (cli.vault / "note.txt").write_text("forty-two")
+    model = cli.script("42", "42", "42")
+    cli("run", "-m", model, "begin")
+    before, behind = cli("-m", model, *flags, "run", "hi"), cli("run", "-m", model, *flags, "hi")
+    assert (before.returncode, before.stderr) == (behind.returncode, behind.stderr) == (0, "")
+    assert "42" in before.stdout
