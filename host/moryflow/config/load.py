@@ -36,7 +36,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     def good() -> _Good:
         return _Good(before, "the previous settings apply until it is fixed") if before else _good_copy(home, path)
 
-    def unusable(message: str, hint: str, code: str, line: int | None = None, column: int | None = None) -> list[Layer]:
+    def unusable(message: str, hint: str, *, code: str, line: int | None = None, column: int | None = None) -> list[Layer]:
         last = good()
         lost = "the file cannot be read, and what it restricts may be lost" if _RESTRICTS.search(layer.text) else ""
         until = f"{'every call is asked about' if lost else 'the defaults apply'} until it is fixed"
@@ -52,18 +52,18 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     except FileNotFoundError:
         if path == home / "config.jsonc":
             return []
-        return unusable("there is no such file", "MORYFLOW_CONFIG names it", "config_missing")
+        return unusable("there is no such file", "MORYFLOW_CONFIG names it", code="config_missing")
     except Unreadable as error:
         layer = replace(layer, text=error.text)
-        return unusable(error.message, error.hint, error.code)
+        return unusable(error.message, error.hint, code=error.code)
     layer = replace(layer, text=found.text)
     if emptied := _emptied(found.text, good().layer if is_blank(found.text) else None):
-        return unusable(emptied, "write {} for no settings", "config_syntax")
+        return unusable(emptied, "write {} for no settings", code="config_syntax")
     try:
         layer = _parsed_layer(layer, problems)
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
-        return unusable(message, "", "config_syntax", error.line, error.column)
+        return unusable(message, "", code="config_syntax", line=error.line, column=error.column)
     if not found.distrust:
         return [layer]
     distrusted = _distrusted(layer, found.distrust, problems)

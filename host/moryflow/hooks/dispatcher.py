@@ -258,7 +258,10 @@ class CallOutcome:
 
 async def call(implementation: Implementation, context: Mapping[str, Any]) -> CallOutcome:
     """Call `implementation` with the arguments from `context` that it takes. Raises only cancellation and Ctrl-C."""
-    arguments = [context[name] for name in implementation.arguments]
+    try:
+        arguments = [context[name] for name in implementation.arguments]
+    except KeyError as error:
+        return _failure_of(implementation, TypeError(f"it takes {error}, which this call of the hook does not give"), 0)
     started = perf_counter_ns()
     meter = None if implementation.life.serial else WorkMeter(implementation.timeout, started)
     try:

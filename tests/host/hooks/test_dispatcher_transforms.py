@@ -271,3 +271,14 @@ async def test_system_blocks_and_verdicts_are_bounded_too(bench: Any):
     assert verdict.decision == "deny" and verdict.cause == "hook_failure"
     assert [failure.plugin for failure in scope.failures] == ["long", "wordy"]
     assert all("at most" in failure.error for failure in scope.failures)
+
+
+async def test_a_hook_that_takes_what_it_is_not_given_fails_by_name(bench: Any):
+    """Whoever calls the hook without an argument of its specification is no reason for a KeyError (issue C)."""
+    bench.user("p0", "@hookimpl\ndef tool_after(call, result):\n    return result.replace(output='!')\n")
+    scope = await bench.scope()
+    result = await bench.dispatcher.transform(scope, "tool_after", VALUES["tool_after"])
+    assert result == VALUES["tool_after"]
+    [row] = scope.hook_calls()
+    assert (row.plugin, row.outcome) == ("p0", "failed")
+    assert "it takes 'call'" in str(row)
