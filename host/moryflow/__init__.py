@@ -1,4 +1,4 @@
-"""Moryflow's in-process API: ``async with await open_host() as host``.
+"""Moryflow's in-process API: ``async with open_host() as host``.
 
 A name is imported when it is first used, so that ``moryflow --help`` stays fast.
 """

@@ -13,7 +13,7 @@ from moryflow import DirectResult, Host, RunOptions, Session, SessionBusy, TurnR
 async def example_open_host(options: dict[str, Any], vault: Path) -> None:
     # `options` are for this test: a home of its own; without them it is your ~/.moryflow
     host: Host
-    async with await open_host(**options) as host:
+    async with open_host(**options) as host:
         session: Session = await host.new_session(vault, model="scripted")
         async for event in session.stream("Say hello"):
             if event.type == "text.delta":
@@ -24,7 +24,7 @@ async def example_open_host(options: dict[str, Any], vault: Path) -> None:
 
 # example of: RunOptions, TurnResult
 async def example_run_options(options: dict[str, Any], vault: Path) -> None:
-    async with await open_host(**options) as host:
+    async with open_host(**options) as host:
         session = await host.new_session(vault, model="scripted")
         result: TurnResult = await session.prompt("Say hello", options=RunOptions(on_ask="deny", max_steps=3))
         assert (result.end_reason, result.exit_code, result.text) == ("completed", 0, "Hello")
@@ -32,7 +32,7 @@ async def example_run_options(options: dict[str, Any], vault: Path) -> None:
 
 # example of: DirectResult
 async def example_direct_result(options: dict[str, Any], vault: Path) -> None:
-    async with await open_host(**options) as host:
+    async with open_host(**options) as host:
         done: DirectResult = await host.call_tool("ls", {"path": "."}, vault=vault)
         assert (done.result.status, done.exit_code) == ("ok", 0)
         assert "permission" in [step["plugin"] for step in done.chain if step["hook"] == "tool_gate"]
@@ -40,7 +40,7 @@ async def example_direct_result(options: dict[str, Any], vault: Path) -> None:
 
 # example of: SessionBusy
 async def example_session_busy(options: dict[str, Any], vault: Path) -> None:
-    async with await open_host(**options) as one, await open_host(**options) as other:
+    async with open_host(**options) as one, open_host(**options) as other:
         session = await one.new_session(vault, model="scripted")
         async for event in session.stream("Say hello"):
             if event.type == "turn.start":

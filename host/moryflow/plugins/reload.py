@@ -423,6 +423,7 @@ class FileWatcher:
         if self._observer is None:
             from watchdog.observers import Observer
 
+            logging.getLogger("watchdog").setLevel(logging.CRITICAL)  # a watch that ends while it is read is called an error
             self._observer = Observer()
             self._observer.start()
         return self._observer

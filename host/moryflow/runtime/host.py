@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -329,7 +329,33 @@ class Host:
         await self.aclose()
 
 
-async def open_host(
+class HostOpening(Coroutine[Any, Any, "Host"]):
+    """A host that is being opened: ``async with open_host() as host``, or ``host = await open_host()``."""
+
+    def __init__(self, work: Coroutine[Any, Any, Host]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Host]:
+        return self._work.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._work.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        return self._work.throw(*raised)
+
+    def close(self) -> None:
+        self._work.close()
+
+    async def __aenter__(self) -> Host:
+        self._host = await self._work
+        return self._host
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._host.aclose()
+
+
+def open_host(
     home: Path | str | None = None,
     *,
     config: str | None = None,
@@ -343,8 +369,8 @@ async def open_host(
     probe: bool = True,
     wait: float = WAIT,
     development: Sequence[Path] = (),
-) -> Host:
-    """Load configuration and plugins and return a host.
+) -> HostOpening:
+    """Load configuration and plugins: ``async with open_host() as host``, or ``host = await open_host()``.
 
     :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
     :param config: an inline layer: JSON text or a path.
@@ -372,4 +398,8 @@ async def open_host(
         development=in_development(development, env),
         profile=profile,
     )
+    return HostOpening(_opened(builder))
+
+
+async def _opened(builder: GenerationBuilder) -> Host:
     return Host(builder, files_seen(builder.home), *await builder.load())

@@ -80,7 +80,7 @@ class IsolatedHost:
     """The fixture ``moryflow``: an isolated host. It opens on first use; add plugins and settings before that.
 
     Its methods block, and work in plain and in ``async`` tests. To test with the host's own API, open a host with
-    ``async with await moryflow.open_host(**host.options)``.
+    ``async with moryflow.open_host(**host.options)``.
 
     :ivar home: Moryflow's own folder; `vault` is the folder that the agent works in.
     :ivar model: the scripted model. It answers with the turns given to :meth:`run` or ``model.add``; ``model.requests`` has

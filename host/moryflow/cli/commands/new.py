@@ -98,7 +98,7 @@ def _of_builtins(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
     from moryflow.runtime.host import open_host
 
     async def found() -> frozenset[str]:
-        async with await open_host(plugins=()) as host:
+        async with open_host(plugins=()) as host:
             return names(host)
 
     return run_on_loop(found)

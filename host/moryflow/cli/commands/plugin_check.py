@@ -77,7 +77,7 @@ def tool_owners(plugins: FoundPlugins, without: Collection[str]) -> dict[str, st
     from moryflow.runtime.host import open_host
 
     async def own() -> dict[str, str]:
-        async with await open_host(plugins.home, safe_mode=True) as host:
+        async with open_host(plugins.home, safe_mode=True) as host:
             return {name.casefold(): f"the builtin plugin {owned.plugin}" for name, owned in host.tools.items()}
 
     try:

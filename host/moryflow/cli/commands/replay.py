@@ -57,7 +57,7 @@ async def _replay(
     from moryflow.authoring.trace import chosen, recorded_family
     from moryflow.runtime.host import open_host
 
-    async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
+    async with open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
         row = await find(host.store, session, flags)
         family = await recorded_family(host.store, row.id)
         return row.id, await replay(host, chosen(family, turn), path, recorded_as)
