@@ -66,8 +66,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
         return unusable(message, "", code="config_syntax", line=error.line, column=error.column)
     if not found.distrust:
         return [layer]
-    distrusted = _distrusted(layer, found.distrust, problems)
-    return [good().layer or distrusted]
+    return [_distrusted(layer, found.distrust, problems, good=good().layer)]
 
 
 _RESTRICTS = re.compile(
@@ -100,11 +99,18 @@ def _emptied(text: str, before: Layer | None) -> str:
     return "the file holds only comments" if text.strip() else "the file is empty"
 
 
-def _distrusted(layer: Layer, why: Doubt, problems: list[Problem]) -> Layer:
-    """Return the settings that loosen nothing, from a file that others may have written, and report it."""
+def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
+    """Return the settings that loosen nothing, from a file that others may have written, and report it.
+
+    Only plugins that the last good version disables too stay disabled: others may be gates.
+    """
     message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
     problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
-    return without_allows(layer)
+    kept = without_allows(layer)
+    before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
+    if not (isinstance(before, list) and isinstance(now, list)):
+        return kept
+    return replace(kept, value={**kept.value, "disabledPlugins": [name for name in now if name in before]})
 
 
 def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:

@@ -333,7 +333,7 @@ def test_what_was_read_last_holds_while_the_file_cannot_be_read(read: Read, text
 
 
 def test_who_may_write_the_file_cannot_switch_a_gate_off_and_cannot_switch_a_plugin_on(read: Read, tmp_path: Path) -> None:
-    """The last version that only the user could write applies (R17)."""
+    """Of the plugins that a file of others disables those stay off that were off before (R17)."""
     file = tmp_path / "config.jsonc"
     file.write_text('{"disabledPlugins": ["evil"]}')
     read(tmp_path).keep(tmp_path)
