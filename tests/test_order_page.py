@@ -78,7 +78,7 @@ def test_a_plugin_whose_start_fails_has_failed(failing):
 
 def test_the_page_names_the_limit_of_quarantine():
     """Three failures in a session, as the host counts them (invariant 3)."""
-    from moryflow.hooks.ledger import MOST_FAILURES
+    from moryflow.hooks.ledger import MAX_FAILURES
 
-    assert MOST_FAILURES == 3
+    assert MAX_FAILURES == 3
     assert "Three failures or three overruns in one session" in PAGE

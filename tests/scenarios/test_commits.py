@@ -21,7 +21,7 @@ def commits(monkeypatch):
         return await commit(self, what)
 
     monkeypatch.setattr(SqliteSessionLock, "commit", counted)
-    monkeypatch.setattr(batch, "PATIENCE", 60.0)
+    monkeypatch.setattr(batch, "BATCH_TIME", 60.0)
     return made
 
 

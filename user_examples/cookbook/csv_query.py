@@ -15,7 +15,7 @@ from typing import Annotated
 from moryflow_sdk import Tool, ToolContext, ToolError, file_target, hookimpl, tool
 
 services = ["files"]
-MOST_ROWS = 200
+MAX_ROWS = 200
 
 
 @tool(domain="read", targets=lambda args: file_target(args["path"]), parallel_safe=True)
@@ -39,7 +39,7 @@ def csv_query(
                 f"SQLite says: {error}", code="invalid_args", next_step=f"the columns are {', '.join(names)}"
             ) from error
         heads = [head[0] for head in found.description or ()]
-        return [dict(zip(heads, row, strict=True)) for row in found.fetchmany(MOST_ROWS)]
+        return [dict(zip(heads, row, strict=True)) for row in found.fetchmany(MAX_ROWS)]
 
 
 @hookimpl

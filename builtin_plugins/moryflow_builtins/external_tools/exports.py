@@ -14,7 +14,7 @@ import moryflow_sdk
 from moryflow_sdk import Tool
 from moryflow_sdk.arguments import parameters
 
-MOST = 256
+MAX_TOOLS = 256
 """How many items of one export are read; an iterator may be endless, and the host accepts no more tools of one file."""
 EXPORTS = ("tools", "tool", "default")
 
@@ -74,7 +74,7 @@ def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
     if isinstance(value, Mapping):
         value = list(value.values())
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-    return [_tool_of(name, item) for item in (islice(value, MOST + 1) if several else [value])]
+    return [_tool_of(name, item) for item in (islice(value, MAX_TOOLS + 1) if several else [value])]
 
 
 def _tool_of(name: str, item: Any) -> Tool | Wrong:

@@ -30,7 +30,7 @@ from moryflow_sdk.support.texts import keys_once
 
 OUTPUT_LIMIT = 64 * 1024 * 1024
 """How many bytes a program may print."""
-MOST_METADATA = 256 * 1024
+MAX_METADATA = 256 * 1024
 """The largest metadata of a result, in characters of JSON; it is stored with the session and sent to its clients."""
 _LONGEST_TITLE = 200
 CONTEXT = "moryflow_context"
@@ -342,9 +342,9 @@ def bounded(result: ToolResult) -> ToolResult:
     """Return `result` with a title of one line; metadata that is too large to be stored is replaced by its size."""
     title = " ".join(result.title.split())[:_LONGEST_TITLE]
     size = len(json.dumps(result.model_dump(mode="json", include={"metadata"})))
-    if size <= MOST_METADATA:
+    if size <= MAX_METADATA:
         return result if title == result.title else result.replace(title=title)
-    left_out = f"{size} characters, more than {MOST_METADATA // 1024} KiB"
+    left_out = f"{size} characters, more than {MAX_METADATA // 1024} KiB"
     return result.replace(title=title, metadata={"left_out": left_out})
 
 

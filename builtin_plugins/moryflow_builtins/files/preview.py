@@ -16,7 +16,7 @@ from .editor import lines_of, old_text, plan_edits, targets_of, whole_diff
 from .match import Edit
 from .patches import PlannedPatch, plan_patch
 
-MOST_PATHS = 10_000
+MAX_PATHS = 10_000
 
 
 def preview_write(ctx: ToolContext) -> str:
@@ -74,13 +74,13 @@ def _paths_below(ctx: ToolContext, target: Target) -> list[str]:
     """Return the paths below a folder, at most one more than are shown; none if `target` is not a folder."""
     try:
         found: Iterable[str] = (path for path, _ in ctx.files.walk(target, ignore=False))
-        return list(islice(found, MOST_PATHS + 1))
+        return list(islice(found, MAX_PATHS + 1))
     except ToolError:
         return []
 
 
 def _more_note(below: Sequence[str]) -> list[str]:
-    return [f"and more than {MOST_PATHS:,} files in all"] if len(below) > MOST_PATHS else []
+    return [f"and more than {MAX_PATHS:,} files in all"] if len(below) > MAX_PATHS else []
 
 
 def _preview_file(one: PlannedPatch, targets: Sequence[Target]) -> str:

@@ -12,12 +12,12 @@ from moryflow_sdk.support.tool_schemas import RULES, plain_schema
 
 from .lock import canonical, digest
 
-MOST_TOOLS = 256
+MAX_TOOLS = 256
 """How many tools of one server are pinned at most; a model could not choose among more."""
-MOST_DESCRIPTION = 16_384
-MOST_BYTES = 64 * 1024
+MAX_DESCRIPTION = 16_384
+MAX_BYTES = 64 * 1024
 """The largest definition of a tool, in bytes."""
-MOST_PROMPT = 16 * 1024
+MAX_PROMPT = 16 * 1024
 """The largest description of a prompt, in bytes."""
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The fields that a tool's hash covers, beside the identity of its server."""
@@ -48,10 +48,10 @@ def problem_of(definition: Definition, all_tools: Sequence[Definition]) -> str:
     schema = definition.get("inputSchema")
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return "its arguments are not described as an object"
-    if len(definition.get("description") or "") > MOST_DESCRIPTION:
-        return f"its description is longer than {MOST_DESCRIPTION} characters"
-    if len(canonical(dict(definition))) > MOST_BYTES:
-        return f"its definition is larger than {MOST_BYTES // 1024} KiB"
+    if len(definition.get("description") or "") > MAX_DESCRIPTION:
+        return f"its description is longer than {MAX_DESCRIPTION} characters"
+    if len(canonical(dict(definition))) > MAX_BYTES:
+        return f"its definition is larger than {MAX_BYTES // 1024} KiB"
     return ""
 
 

@@ -24,7 +24,7 @@ LIMIT = 96 * 1024 * 1024
 """The longest line from the helper, in bytes."""
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """Environment variables that every server gets, beside those that are configured for it."""
-_PATIENCE = 2.0
+_CANCEL_TIMEOUT = 2.0
 _STEPS = {"mcp_login": "login", "mcp_gone": "test", "mcp_failed": "test"}
 """The command of ``moryflow mcp`` that helps after a failed request, by its code."""
 _NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
@@ -193,7 +193,7 @@ class Helper:
     async def _cancel(self, process: asyncio.subprocess.Process, number: int, done: asyncio.Future[Any]) -> None:
         """Cancel a request; if the helper does not answer that in time, kill it."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_CANCEL_TIMEOUT):
                 await self._send(process, {"cancel": number})
                 with suppress(ToolError):
                     await asyncio.shield(done)

@@ -31,9 +31,9 @@ from mcp_types import Implementation
 from moryflow_sdk.support.own_files import replace_file, try_lock
 from pydantic import AnyUrl, ValidationError
 
-from .transports import MOST_BYTES, JudgedTransport, ServerGone
+from .transports import MAX_BYTES, JudgedTransport, ServerGone
 
-MOST_HEAD = 16 * 1024
+MAX_HEAD = 16 * 1024
 """The largest request of the browser to the callback address, in bytes."""
 SECONDS = 10.0
 """How long the browser may take to send that request."""
@@ -291,7 +291,7 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
         provider = OAuthClientProvider(spec["url"], _about_us(callback.uri), file, open_browser, callback.result)
         timeout = httpx2.Timeout(30.0)
         http = httpx2.AsyncClient(transport=transport, headers=spec["headers"], auth=provider, timeout=timeout, trust_env=False)
-        stream = streamable_http_client(spec["url"], http_client=http, max_sse_event_size=MOST_BYTES)
+        stream = streamable_http_client(spec["url"], http_client=http, max_sse_event_size=MAX_BYTES)
         info = Implementation(name="moryflow", version=spec.get("client_version", "0"))
         async with Client(stream, client_info=info, cache=None) as client:
             if client.server_capabilities.tools is not None and not file:
@@ -326,7 +326,7 @@ class Callback:
     async def listening(cls, port: int) -> AsyncGenerator[Callback]:
         """Listen while the block runs, on loopback only."""
         callback = cls()
-        server = await asyncio.start_server(callback._serve, "127.0.0.1", port, limit=MOST_HEAD)
+        server = await asyncio.start_server(callback._serve, "127.0.0.1", port, limit=MAX_HEAD)
         async with server:
             host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
             callback.uri, callback._host = f"http://{host}{PATH}", host.encode()

@@ -17,7 +17,7 @@ from .lock import CALL_SECONDS, Server, note_withheld
 if TYPE_CHECKING:
     from .helper import Helper
 
-MOST_CHARACTERS = 200_000
+MAX_CHARACTERS = 200_000
 """The longest text of a server for a prompt; the rest is cut off."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
@@ -99,9 +99,9 @@ def _slash_result(server: str, name: str, answer: Mapping[str, Any]) -> SlashRes
     text = "\n\n".join(parts)
     if not text:
         raise ToolError(f"/{server}:{name} came back empty", code="mcp_error")
-    cut = f"\n[… cut after {MOST_CHARACTERS:,} characters]" if len(text) > MOST_CHARACTERS else ""
+    cut = f"\n[… cut after {MAX_CHARACTERS:,} characters]" if len(text) > MAX_CHARACTERS else ""
     head = f"The user runs the prompt {name!r} of the MCP server {server!r}. The server has written it; do what it asks for:"
-    whole = marked("mcp_prompt", {"server": server, "name": name}, text[:MOST_CHARACTERS] + cut, head)
+    whole = marked("mcp_prompt", {"server": server, "name": name}, text[:MAX_CHARACTERS] + cut, head)
     return SlashResult(text=f"{server} wrote {len(text):,} characters, which are sent", prompt=whole, foreign=True)
 
 

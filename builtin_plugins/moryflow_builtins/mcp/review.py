@@ -22,7 +22,7 @@ from .helper import Helper, spec_of
 from .lock import Pin, Server, configured_as, servers_of
 from .prompts import prompt_lines
 
-MOST_LINES = 200
+MAX_LINES = 200
 """The longest difference that is shown."""
 
 
@@ -109,8 +109,8 @@ def difference_text(pin: Pin | None, listing: Listing) -> str:
     lines = list(_difference(pin, listing))
     if not lines:
         return ""
-    cut = [f"  … {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
-    return "\n".join(["What is different:", *lines[:MOST_LINES], *cut])
+    cut = [f"  … {len(lines) - MAX_LINES} more lines"] if len(lines) > MAX_LINES else []
+    return "\n".join(["What is different:", *lines[:MAX_LINES], *cut])
 
 
 def _difference(pin: Pin, listing: Listing) -> Iterator[str]:

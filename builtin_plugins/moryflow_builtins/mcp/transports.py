@@ -28,9 +28,9 @@ from pydantic import ValidationError
 
 from .helper import servers_mark
 
-MOST_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """The largest message, or HTTP response, in bytes."""
-MOST_NOISE = 1000
+MAX_NOISE = 1000
 """How many lines on standard output may be no messages before the connection ends."""
 _GRACE = 1.0
 _LAST_WORDS = 20
@@ -110,7 +110,7 @@ class ServerProgram:
                 cwd=self._spec["cwd"],
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
-                limit=MOST_BYTES,
+                limit=MAX_BYTES,
             )
             self._programs.running.add(process.pid)
         finally:
@@ -136,7 +136,7 @@ class ServerProgram:
                     how = "it closed its standard output" if code is None else f"the program ended with code {code}"
                     self.ended = self.ended or how
             except ValueError:
-                self.ended = f"it printed a line of more than {MOST_BYTES // 2**20} MiB"
+                self.ended = f"it printed a line of more than {MAX_BYTES // 2**20} MiB"
             except ServerGone as error:
                 self.ended = str(error)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -160,8 +160,8 @@ class ServerProgram:
                 return failed
             self._noise += 1
             self._words.append(line.decode("utf-8", "replace")[:200])
-            if self._noise > MOST_NOISE:
-                raise ServerGone(f"it printed more than {MOST_NOISE} lines that are not messages") from None
+            if self._noise > MAX_NOISE:
+                raise ServerGone(f"it printed more than {MAX_NOISE} lines that are not messages") from None
             return None
 
     async def _write(self, process: Any, messages: Any) -> None:
@@ -480,11 +480,11 @@ class _Bounded(httpx2.AsyncByteStream):
         self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MOST_BYTES
+        left = MAX_BYTES
         async for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise _unreadable(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
+                raise _unreadable(f"the answer is larger than {MAX_BYTES // 2**20} MiB")
             yield piece
 
     async def aclose(self) -> None:

@@ -26,12 +26,12 @@ from mcp_types import ElicitResult, ErrorData, Implementation, PromptListChanged
 from moryflow_sdk.support.processes import CALL_MARK, adopt_orphans, end_children, end_marked
 from pydantic import ValidationError
 
-from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
+from .definitions import FIELDS, MAX_PROMPT, MAX_TOOLS, tool_hash
 from .helper import servers_mark
 from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
 from .transports import (
-    MOST_BYTES,
+    MAX_BYTES,
     NO_ANSWER,
     PROBLEM,
     UNREADABLE,
@@ -46,9 +46,9 @@ from .transports import (
 
 LONGEST_LIST = 20_000
 """How many tools of a server are counted at most."""
-MOST_PAGES = MOST_TOOLS
+MAX_PAGES = MAX_TOOLS
 """How many pages of a list are asked for at most; a server may never end its list."""
-MOST_LISTED = 1000
+MAX_LISTED = 1000
 """How many resources, and how many prompts, of a server are read at most."""
 LIST_SECONDS = 60.0
 """How old the list of tools may be with which a call is checked; an older one is fetched again."""
@@ -184,7 +184,7 @@ class McpConnection:
         http = httpx2.AsyncClient(
             transport=self._http, headers=self.spec["headers"], auth=auth, timeout=timeout, trust_env=False
         )
-        streams = streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MOST_BYTES)
+        streams = streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MAX_BYTES)
         return Client(exchange.over(streams), **common)
 
     async def _notified(self, message: Any) -> None:
@@ -240,9 +240,9 @@ class McpConnection:
         return {"resources": found, "templates": templates}
 
     async def _paged(self, work: Any, field: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield the entries of a paged list, at most :data:`MOST_LISTED`."""
-        cursor, left = None, MOST_LISTED
-        for _ in range(MOST_PAGES):
+        """Yield the entries of a paged list, at most :data:`MAX_LISTED`."""
+        cursor, left = None, MAX_LISTED
+        for _ in range(MAX_PAGES):
             page = await work(cursor=cursor, cache_mode="refresh")
             for each in getattr(page, field)[:left]:
                 yield each.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -277,10 +277,10 @@ class McpConnection:
     async def _tools(self) -> tuple[list[dict[str, Any]], int]:
         found: list[dict[str, Any]] = []
         cursor, count = None, 0
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
             count += len(page.tools)
-            found += [_definition(tool) for tool in page.tools[: MOST_TOOLS - len(found)]]
+            found += [_definition(tool) for tool in page.tools[: MAX_TOOLS - len(found)]]
             cursor = page.next_cursor
             if not cursor or not page.tools or count > LONGEST_LIST:
                 break
@@ -291,7 +291,7 @@ class McpConnection:
             found = [each async for each in self._paged(self._client.list_prompts, "prompts")]
         except MCPError:
             return []
-        return [_prompt(each) for each in found[:MOST_TOOLS]]
+        return [_prompt(each) for each in found[:MAX_TOOLS]]
 
 
 def _definition(tool: Any) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: whole[key] for key in ("name", "title", "description", "arguments") if key in whole}
     if problem := whole.get("_meta", {}).get(PROBLEM):
         return {"name": kept["name"], "problem": str(problem)}
-    return kept if len(canonical(kept)) <= MOST_PROMPT else {"name": kept["name"][:200], "problem": "it is too large"}
+    return kept if len(canonical(kept)) <= MAX_PROMPT else {"name": kept["name"][:200], "problem": "it is too large"}
 
 
 def _plain(result: Any) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def _plain_message(message: str) -> str:
     return f"{UNREADABLE}{invalid[0] if invalid else NO_ANSWER}"
 
 
-MOST_MEMORY = 1024 * 1024
+MAX_MEMORY = 1024 * 1024
 """KiB of memory. If this process has used more, it ends as soon as it is idle; the next request starts a new one."""
 LIMIT = 64 * 1024 * 1024
 STEP, GRACE = 0.5, 10.0
@@ -398,7 +398,7 @@ class McpWorker:
         finally:
             del self._tasks[number], self._requests[number]
             self._programs.reap_orphans()
-            if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
+            if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MAX_MEMORY:
                 os._exit(0)  # the servers end with this process
 
     async def _do(self, request: Request) -> Any:

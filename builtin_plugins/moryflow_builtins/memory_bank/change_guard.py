@@ -20,7 +20,7 @@ from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
 
 from . import FOLDER, MADE_BY, is_there
 
-MOST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """How many bytes of a bank are kept in memory; changes of files beyond that are noticed but cannot be undone."""
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -63,7 +63,7 @@ def snapshot_of(vault: str) -> BankSnapshot:
         found.items[FOLDER] = Item("link" if stat.S_ISLNK(mode) else "other")
         return found
     found.items[FOLDER] = Item("dir", None, (stat.S_IMODE(mode),))
-    room = MOST_BYTES
+    room = MAX_BYTES
     for name, item in _walk(vault):
         room -= len(item.content or b"")
         found.items[name] = item if room >= 0 or item.content is None else _read_item(item)
@@ -95,13 +95,13 @@ def _item(name: str, folder: int) -> Item:
         if not stat.S_ISREG(status.st_mode):
             return Item("other")
         signature = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if status.st_size > MOST_BYTES:
+        if status.st_size > MAX_BYTES:
             return Item("file", None, signature)
         descriptor = os.open(name, READ, dir_fd=folder)
     except OSError as error:
         return Item("unreadable", str(error.errno).encode())
     with os.fdopen(descriptor, "rb") as file:
-        return Item("file", file.read(MOST_BYTES + 1))
+        return Item("file", file.read(MAX_BYTES + 1))
 
 
 def restore_modes(before: BankSnapshot) -> None:
@@ -198,7 +198,7 @@ MADE = ("made", "a person", "it was taken away again", MADE_BY)
 _snapshots: dict[tuple[str, str], BankSnapshot] = {}
 """Snapshots for the calls that are running, by turn and call; taken just before the body, and dropped with its result."""
 
-MOST_SNAPSHOTS = 64
+MAX_SNAPSHOTS = 64
 """The most snapshots that are kept; the oldest are dropped, because a call whose turn ended at a question leaves one behind."""
 
 
@@ -208,7 +208,7 @@ async def hold(call: ToolCall, turn: Turn) -> None:
         return
     vault = str(turn.vault)
     _snapshots[turn.id, call.id] = await asyncio.to_thread(snapshot_of, vault) if is_there(vault) else BankSnapshot(vault)
-    while len(_snapshots) > MOST_SNAPSHOTS:
+    while len(_snapshots) > MAX_SNAPSHOTS:
         del _snapshots[next(iter(_snapshots))]
 
 

@@ -23,13 +23,13 @@ from .prompt import add_file_dates, escalation, has_read_required, note_package,
 from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
-PATIENCE = 0.5
+RISK_TIMEOUT = 0.5
 """Seconds that a plugin's function may take to judge a risk."""
 
 _PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
 
 _hung_functions: list[RiskFunction] = []
-"""Functions that took longer than :data:`PATIENCE`; they are not called again."""
+"""Functions that took longer than :data:`RISK_TIMEOUT`; they are not called again."""
 
 
 def edit_targets(call: ToolCall) -> tuple[Target, ...]:
@@ -79,7 +79,7 @@ async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
             return "high"
 
     try:
-        judged = await asyncio.wait_for(asyncio.wrap_future(on_daemon_thread(work, "memory-bank-risk")), PATIENCE)
+        judged = await asyncio.wait_for(asyncio.wrap_future(on_daemon_thread(work, "memory-bank-risk")), RISK_TIMEOUT)
     except TimeoutError:
         _hung_functions.append(function)
         return "high"

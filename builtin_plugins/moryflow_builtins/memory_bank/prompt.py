@@ -126,7 +126,7 @@ def _with_hint(message: Message) -> Message | None:
     return _messages_with_hints[message.node]
 
 
-MOST_OF_A_LINE = 500
+MAX_LINE = 500
 FIRST_LINES = 40
 """A file counts as read if this many lines from its beginning are in the output."""
 SEARCHES = ("ls", "glob", "grep", "search_in_file")
@@ -171,7 +171,7 @@ def shown_lines(turn: Any, target: Target, output: str) -> int | None:
 def _telltale_part(line: str, *, plain: bool) -> str:
     """Return a part of a line that any output of the line must contain: without parts that are cut or decoded differently."""
     pieces = re.split(r"[^\t\x20-\x7e]+", line) if plain else [line]
-    return max(pieces, key=len).strip()[:MOST_OF_A_LINE]
+    return max(pieces, key=len).strip()[:MAX_LINE]
 
 
 def note_package(turn: Turn) -> None:

@@ -109,7 +109,7 @@ def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
     ]
 
 
-MOST_KEPT = 100
+MAX_KEPT = 100
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def load(state: Mapping[str, Any]) -> dict[str, Proposal]:
 
 
 def save(state: dict[str, Any], proposals: Mapping[str, Proposal]) -> None:
-    """Store the newest `proposals` in the session's state, at most :data:`MOST_KEPT`."""
-    state["proposals"] = [asdict(proposal) for proposal in proposals.values()][-MOST_KEPT:]
+    """Store the newest `proposals` in the session's state, at most :data:`MAX_KEPT`."""
+    state["proposals"] = [asdict(proposal) for proposal in proposals.values()][-MAX_KEPT:]
 
 
 def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:

@@ -120,7 +120,7 @@ def plain_text(text: str) -> str:
 
 Strength = Literal["allow", "ask", "deny"]
 STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
-MOST = 8
+MAX_REASONS = 8
 """How many reasons a question shows, and how many patterns one answer may store."""
 
 
@@ -186,16 +186,16 @@ class Decision(NamedTuple):
         """The rules that *always* would store, one for each question; none if one of the questions would come again."""
         asked = [part for part in self.parts if part.decision == "ask"]
         kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
-        if len(kept) > MOST or any(part.remember is None for part in asked):
+        if len(kept) > MAX_REASONS or any(part.remember is None for part in asked):
             return ()
         return () if any(hidden_character(one.pattern) for one in kept) else kept  # the store would refuse such a rule
 
 
 def _one_sentence(reasons: Sequence[str]) -> str:
-    """Join the distinct reasons, at most :data:`MOST`, into one sentence."""
+    """Join the distinct reasons, at most :data:`MAX_REASONS`, into one sentence."""
     different = list(dict.fromkeys(reasons))
-    more = f"; and {len(different) - MOST} more" if len(different) > MOST else ""
-    return "; ".join(different[:MOST]) + more
+    more = f"; and {len(different) - MAX_REASONS} more" if len(different) > MAX_REASONS else ""
+    return "; ".join(different[:MAX_REASONS]) + more
 
 
 def decision_of(parts: Iterable[Judgement]) -> Decision:

@@ -14,7 +14,7 @@ from moryflow_sdk.support.texts import in_words
 
 UNCOVERED = "no rule covers"
 """How the reason begins where nothing but a missing rule makes Moryflow ask."""
-MOST = 3
+MAX_SHOWN = 3
 """How many remarks a question shows."""
 
 
@@ -78,5 +78,5 @@ def unusual(asked: Iterable[Asked]) -> str:
         effect = effect_of(in_words(part.target)) if part.domain == "bash" and not said else ""
         lines = (re.sub(r"\bvault:/(?=\s|$)", "this folder", one).replace("vault:/", "") for one in (*said, effect) if one)
         found |= dict.fromkeys(lines)
-    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
-    return "; ".join([*found][:MOST]) + more
+    more = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
+    return "; ".join([*found][:MAX_SHOWN]) + more

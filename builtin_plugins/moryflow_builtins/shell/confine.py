@@ -25,7 +25,7 @@ from moryflow_sdk.support.sandbox import FileRules, Sandbox
 
 from .protected import INSTALLED, GuardedEntry, Search, Settled, Survey, put_back, put_in_place
 
-MOST_CLOSED = 400
+MAX_CLOSED = 400
 """How many paths are made read-only or hidden one by one; the time for this grows with the square of their number."""
 
 _REFUSED = re.compile("Read-only file system|Device or resource busy")
@@ -159,9 +159,9 @@ class Confined:
                     paths.append(str(goal.relative_to(self._vault)))
             elif entry.kind != "unseen":
                 paths.append(path)
-        if len(paths) + len(kept) > MOST_CLOSED:
+        if len(paths) + len(kept) > MAX_CLOSED:
             paths = list(dict.fromkeys(map(_package_folder, paths)))
-        if len(paths) + len(kept) > MOST_CLOSED:
+        if len(paths) + len(kept) > MAX_CLOSED:
             self.notes.append(f"{len(paths)} files and folders here run later, so the whole folder was read-only")
             return [self._vault], []
         return [self._vault / path for path in sorted(paths)], kept
@@ -174,7 +174,7 @@ class Confined:
         secrets = {path: folder for path, folder in self.before.secrets.items() if self._is_hidden(path)}
         unseen = [path for path, entry in self.before.guarded.items() if path and entry.kind == "unseen"]
         self.hidden = sorted([*secrets, *unseen])
-        if len(secrets) > MOST_CLOSED:
+        if len(secrets) > MAX_CLOSED:
             message = f"there are {len(secrets)} files of secrets in the working folder, too many to hide one by one"
             raise ToolError(message, code="sandbox", next_step="move them into one folder such as .secrets/, or out of here")
         folders = [path for path, folder in secrets.items() if folder or not os.path.lexists(self._vault / path)]

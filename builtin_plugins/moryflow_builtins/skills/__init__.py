@@ -59,7 +59,7 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
 INTRO = "Skills: ways of working that somebody wrote down. When one fits the task, read it first with the tool `skill`."
 NAMES = 2000
 """The most characters of names that are listed if the whole list would cost too much."""
-MOST_FOUND = 8
+MAX_FOUND = 8
 
 
 def _line(skill: Skill) -> str:
@@ -113,7 +113,7 @@ _parsing = Lock()
 """Held while a file is parsed, so that concurrent threads parse it only once."""
 HEAD = re.compile(rb"(\xef\xbb\xbf)?---[ \t]*\r?\n")
 """The beginning of a file with frontmatter."""
-MOST_HEADS = 256 * 1024
+MAX_HEADS = 256 * 1024
 """The most bytes of frontmatter of all skills together, so that a vault cannot delay the start of a turn at will."""
 
 
@@ -145,7 +145,7 @@ def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
     :param claude: whether to include the person's skills for Claude Code.
     """
     found: list[Skill] = []
-    left = MOST_HEADS
+    left = MAX_HEADS
     for file, root, source in _places(vault, home, claude=claude):
         skill = _read(file, root, source, left)
         left -= skill.head
@@ -198,7 +198,7 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
             return _unusable_skill(file, root, source, f"it leads out of {root}")
         head = _head_bytes(file)
         if head > most:
-            limit = f"all skills together may have {MOST_HEADS // 1024} KiB of frontmatter"
+            limit = f"all skills together may have {MAX_HEADS // 1024} KiB of frontmatter"
             return _unusable_skill(file, root, source, f"it is left out: {limit}")
         found = file.stat()
         with _parsing:
@@ -294,7 +294,7 @@ def find_skills(words: str, vault: Path, home: Path, *, claude: bool = True) -> 
     """Return name and description of the few skills that share the most words with `words`."""
     usable = {skill.name: skill for skill in skills_for(vault, home, claude=claude) if skill.usable}
     best = best_matches(words, {name: ((4, name), (2, skill.description)) for name, skill in usable.items()})
-    return "\n".join(_line(usable[name]) for name in best[:MOST_FOUND]) or "no skill fits; try other words"
+    return "\n".join(_line(usable[name]) for name in best[:MAX_FOUND]) or "no skill fits; try other words"
 
 
 def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:

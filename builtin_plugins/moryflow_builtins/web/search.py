@@ -20,7 +20,7 @@ from .page import marked
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions.transport import HttpResponse
 
-MOST_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 SNIPPET = 500
 """The longest text about a page, in characters."""
 
@@ -138,8 +138,8 @@ async def _body(response: HttpResponse) -> bytes:
     content = bytearray()
     async for piece in response.pieces():
         content += piece
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"its answer has more than {MOST_BYTES:,} bytes")
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"its answer has more than {MAX_BYTES:,} bytes")
     return bytes(content)
 
 

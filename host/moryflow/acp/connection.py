@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from moryflow_sdk import MoryflowError
 
-MOST = 10 << 20
+MAX_LINE = 10 << 20
 """The most bytes of a message."""
 UNREAD = 64 << 20
 """The most bytes that may wait for a client to read them; with more, the client counts as gone."""
@@ -44,7 +44,7 @@ class RpcError(MoryflowError):
 
 
 def lines_of(read: Callable[[], bytes]) -> Iterator[bytes | None]:
-    """Yield the lines of the data that `read` returns, until it returns none; ``None`` for a line longer than :data:`MOST`.
+    """Yield the lines of the data that `read` returns, until it returns none; ``None`` for a line longer than :data:`MAX_LINE`.
 
     Data after the last newline is an incomplete message and is dropped.
     """
@@ -53,10 +53,10 @@ def lines_of(read: Callable[[], bytes]) -> Iterator[bytes | None]:
     while data := read():
         *ended, rest = data.split(b"\n")
         for piece in ended:
-            yield None if size + len(piece) > MOST else b"".join((*parts, piece))
+            yield None if size + len(piece) > MAX_LINE else b"".join((*parts, piece))
             parts, size = [], 0
         size += len(rest)
-        parts = [*parts, rest] if size <= MOST else []
+        parts = [*parts, rest] if size <= MAX_LINE else []
 
 
 def message_in(line: bytes) -> dict[str, Any]:
@@ -131,7 +131,9 @@ class EditorConnection:
         message: dict[str, Any] = {}
         try:
             if line is None:
-                raise RpcError(INVALID_REQUEST, f"a message has at most {MOST >> 20} MiB", "send large files as resource links")
+                raise RpcError(
+                    INVALID_REQUEST, f"a message has at most {MAX_LINE >> 20} MiB", "send large files as resource links"
+                )
             message = message_in(line)
             self._handle(message)
         except RpcError as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 """How long an editor may take to return a text; after a timeout it is not asked again."""
-MOST = 1 << 20
+MAX_UNSAVED = 1 << 20
 """The most bytes of a file that an editor is asked to read."""
 COARSE_SECONDS = 0.02
 """Seconds within which two changes of a file may have the same timestamp: many systems count it in ticks."""
@@ -198,14 +198,14 @@ class EditorFiles(VaultFiles):
 
 def _text_in(file: BinaryIO) -> str | None:
     """Return the text in a file, or ``None`` if it is too large or not text."""
-    if os.fstat(file.fileno()).st_size > MOST:
+    if os.fstat(file.fileno()).st_size > MAX_UNSAVED:
         return None
     file.seek(0)
-    return _decoded(file.read(MOST + 1))
+    return _decoded(file.read(MAX_UNSAVED + 1))
 
 
 def _decoded(data: bytes) -> str | None:
-    if len(data) > MOST or b"\0" in data:
+    if len(data) > MAX_UNSAVED or b"\0" in data:
         return None
     try:
         return data.decode()

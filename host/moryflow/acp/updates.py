@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TITLE = 120
 """The most characters of a call's title."""
-MOST_OF_A_FILE = 1 << 20
+MAX_FILE = 1 << 20
 """The most bytes of a file whose texts before and after a change are sent."""
 
 _KINDS = {
@@ -81,8 +81,8 @@ def content_of(path: Path) -> str | None:
     """Return the text of a file, or ``None`` if it is missing, not a regular file, not text, or too large."""
     try:
         with open_regular(path, follow=False) as file:
-            data = file.read(MOST_OF_A_FILE + 1)
-        return data.decode("utf-8") if len(data) <= MOST_OF_A_FILE else None
+            data = file.read(MAX_FILE + 1)
+        return data.decode("utf-8") if len(data) <= MAX_FILE else None
     except (OSError, ValueError):
         return None
 

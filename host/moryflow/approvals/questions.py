@@ -42,7 +42,7 @@ POLL_SECONDS = 0.5
 """Seconds between two looks for an answer that another process stored."""
 PREVIEW_TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""
-MOST_OF_A_PREVIEW = 4 * 1024 * 1024
+MAX_PREVIEW = 4 * 1024 * 1024
 """Characters of a preview that are kept, the same limit as for arguments."""
 SHORT_TARGET = 200
 """A target up to this many characters is shown whole, as a command always is, so its argument need not be shown too."""
@@ -457,8 +457,8 @@ def _argument(name: str, value: Any) -> str:
 
 
 def cut_middle(text: str) -> str:
-    """Return `text` without its middle if it is longer than :data:`MOST_OF_A_PREVIEW`."""
-    if len(text) <= MOST_OF_A_PREVIEW:
+    """Return `text` without its middle if it is longer than :data:`MAX_PREVIEW`."""
+    if len(text) <= MAX_PREVIEW:
         return text
-    half = MOST_OF_A_PREVIEW // 2
+    half = MAX_PREVIEW // 2
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out here]\n{text[-half:]}"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from moryflow_sdk.support.processes import CALL_MARK, adopt_orphans, children
 
-PATIENCE_SECONDS = 1.0
+END_TIMEOUT = 1.0
 _STEP = 0.02
 
 
@@ -39,7 +39,7 @@ class Offspring:
     @asynccontextmanager
     async def of_call(self, plugin: str) -> AsyncIterator[None]:
         """End the processes that a tool body of `plugin` started and left running, however the body ends."""
-        for _ in range(int(2 * PATIENCE_SECONDS / _STEP)):
+        for _ in range(int(2 * END_TIMEOUT / _STEP)):
             if not self._ending:
                 break
             await asyncio.sleep(_STEP)  # a process started now would be taken for one left over
@@ -116,11 +116,11 @@ def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
 def _end(left: Callable[[], set[int]]) -> None:
     """Kill the processes in `left` and their descendants, and reap those nobody waits for. Blocks until all have gone.
 
-    It gives up after :data:`PATIENCE_SECONDS`.
+    It gives up after :data:`END_TIMEOUT`.
     """
     begun = time.monotonic()
     killed: set[int] = set()
-    while (passed := time.monotonic() - begun) < PATIENCE_SECONDS:
+    while (passed := time.monotonic() - begun) < END_TIMEOUT:
         parents = _parents()
         alive = _below(left() | (killed & parents.keys()), parents)
         if not alive:
@@ -129,7 +129,7 @@ def _end(left: Callable[[], set[int]]) -> None:
         for pid in alive:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if passed > PATIENCE_SECONDS / 5:  # asyncio reaps its own, and warns if someone else did
+        if passed > END_TIMEOUT / 5:  # asyncio reaps its own, and warns if someone else did
             for pid in alive:
                 with suppress(OSError):
                     os.waitpid(pid, os.WNOHANG)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from moryflow_sdk.support.secrets import hide
 
-MOST_SAID = 4000
+MAX_SAID = 4000
 """Characters of an exception's text that are kept."""
 
 
@@ -46,7 +46,7 @@ def plugin_error(error: BaseException) -> Exception:
 def text_of(error: BaseException) -> str:
     """Return the text of an exception, whose ``__str__`` is foreign code and may raise."""
     try:
-        return hide(str(error))[:MOST_SAID]
+        return hide(str(error))[:MAX_SAID]
     except BaseException as another:
         return f"(its text cannot be shown: {class_name(another)})"
 

@@ -145,14 +145,14 @@ def _say(message: str, where: str, next_step: str) -> None:
         return  # standard error cannot be written; the exit code still says that the command failed
 
 
-MOST = 3
+MAX_RULES = 3
 """The most commands that a hint names; more are no help."""
 
 
 def allowing(rules: Iterable[tuple[str, str]]) -> str:
     """Return one line of shell that stores an allow rule for each (domain, pattern); empty if there are none or too many."""
     each = [f"moryflow permission allow {domain} {shlex.quote(pattern)}" for domain, pattern in dict.fromkeys(rules)]
-    return " && ".join(each) if len(each) <= MOST else ""
+    return " && ".join(each) if len(each) <= MAX_RULES else ""
 
 
 # ---------------------------------------------------------------- Exceptions of foreign code that no caller catches

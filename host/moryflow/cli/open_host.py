@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-MOST_NAMES = 3
+MAX_NAMES = 3
 """The most plugins that one line names."""
-MOST_NOTES = 20
+MAX_NOTES = 20
 """The most notes on one plugin, each an item it had to leave out, that are shown one by one."""
 
 
@@ -186,11 +186,11 @@ def warn(host: Host, given: Flags) -> None:
 
 
 def _note_lines(record: LoadRecord, notes: Sequence[str]) -> list[str]:
-    """Return a line for each item that a plugin had to leave out; after :data:`MOST_NOTES`, how many more there are."""
-    more = len(notes) - MOST_NOTES
+    """Return a line for each item that a plugin had to leave out; after :data:`MAX_NOTES`, how many more there are."""
+    more = len(notes) - MAX_NOTES
     whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
     rest = [f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else []
-    return [*(f"{whose}{note}" for note in notes[:MOST_NOTES]), *rest]
+    return [*(f"{whose}{note}" for note in notes[:MAX_NOTES]), *rest]
 
 
 def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
@@ -200,8 +200,8 @@ def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
         name = records[0].name
         notice = f"plugin {name} is not loaded yet, {reason}; it joins at the next turn or start"
         return notice, f"moryflow plugin check {name}"
-    more = len(records) - MOST_NAMES
-    names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(records) - MAX_NAMES
+    names = ", ".join(record.name for record in records[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
     notice = f"{len(records)} plugins are not loaded yet ({names}), {reason}; they join at the next turns or starts"
     return notice, "moryflow plugin check"
 

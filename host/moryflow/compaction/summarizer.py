@@ -274,7 +274,7 @@ COMPACT_AGENT = Agent(
 )
 
 
-MOST_CHUNKS = 16
+MAX_CHUNKS = 16
 """The most model calls for one compaction; if it would need more, the entries are shortened instead."""
 OUTPUT, ARGUMENTS = 2000, 600
 _OUTPUTS = (10**9, 16_000, 4000, 1000, 300)
@@ -310,19 +310,19 @@ def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
 
 
 def chunks(texts: Sequence[str], size: Estimate, room: float) -> list[str]:
-    """Return `texts` joined into at most :data:`MOST_CHUNKS` pieces of at most `room` tokens each.
+    """Return `texts` joined into at most :data:`MAX_CHUNKS` pieces of at most `room` tokens each.
 
     If there would be more pieces, the texts are shortened; if there still are, the middle ones are left out, and a line says
     so.
     """
     pieces = _pack(texts, size, room)
     for width in _SHORTER:
-        if len(pieces) <= MOST_CHUNKS:
+        if len(pieces) <= MAX_CHUNKS:
             return pieces
         pieces = _pack([shorten(text, width) for text in texts], size, room)
-    if len(pieces) <= MOST_CHUNKS:
+    if len(pieces) <= MAX_CHUNKS:
         return pieces
-    half = MOST_CHUNKS // 2
+    half = MAX_CHUNKS // 2
     left_out = f"[{len(pieces) - 2 * half + 1} parts of the conversation are left out here]"
     return [*pieces[: half - 1], f"{pieces[half - 1]}\n\n{left_out}", *pieces[-half:]]
 

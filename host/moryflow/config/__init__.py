@@ -144,7 +144,7 @@ def merged(below: Any, above: Any) -> Any:
 
 SourceName = Literal["default", "user", "secrets", "environment", "inline", "flag"]
 
-MOST = 50
+MAX_PROBLEMS = 50
 """How many problems are reported per file; the others are only counted."""
 
 
@@ -205,10 +205,10 @@ def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
         line=lambda index: layer.position((*RULES, index))[0],
     )
     problems: list[Problem] = []
-    for fault in faults[:MOST]:
+    for fault in faults[:MAX_PROBLEMS]:
         place = (*RULES, fault.index, fault.key) if fault.key else (*RULES, fault.index)
         problems.append(layer.problem(place, fault.message, fault.hint, code=fault.code, fatal=not fault.harmless))
-    if rest := faults[MOST:]:
+    if rest := faults[MAX_PROBLEMS:]:
         fatal = not all(fault.harmless for fault in rest)
         problems.append(layer.problem(RULES, f"{len(rest)} more rules are wrong", code="rule_invalid", fatal=fatal))
     return rules, problems

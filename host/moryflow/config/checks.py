@@ -18,7 +18,7 @@ from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.config import MISSING, MOST, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
+from moryflow.config import MAX_PROBLEMS, MISSING, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
 
 from .schema import RULES_PATH, Known
 
@@ -44,10 +44,13 @@ def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = Fals
     problems: list[Problem] = []
     for path, model in known:
         layer = _checked(layer, tuple(path.split(".")) if path else (), model, problems, strict)
-    if len(problems) > MOST:
-        rest = problems[MOST:]
+    if len(problems) > MAX_PROBLEMS:
+        rest = problems[MAX_PROBLEMS:]
         asks = any(problem.asks for problem in rest)
-        problems = [*problems[:MOST], layer.problem((), f"{len(rest)} more values are wrong", code="config_value", asks=asks)]
+        problems = [
+            *problems[:MAX_PROBLEMS],
+            layer.problem((), f"{len(rest)} more values are wrong", code="config_value", asks=asks),
+        ]
     return layer, problems
 
 
@@ -246,9 +249,9 @@ def checked_servers(layer: Layer) -> tuple[Layer, list[Problem]]:
         for place, fault in _faults(str(name), server):
             bad.add(name)
             problems.append(layer.problem((*SECTION, name, *place), f"{fault}; the entry is left out", code=CODE))
-    if len(problems) > MOST:
-        more = layer.problem(SECTION, f"{len(problems) - MOST} more faults in MCP servers", code=CODE)
-        problems = [*problems[:MOST], more]
+    if len(problems) > MAX_PROBLEMS:
+        more = layer.problem(SECTION, f"{len(problems) - MAX_PROBLEMS} more faults in MCP servers", code=CODE)
+        problems = [*problems[:MAX_PROBLEMS], more]
     kept = {name: server for name, server in servers.items() if name not in bad}
     return replace(layer, value={**layer.value, "mcp": {**section, "servers": kept}}), problems
 
@@ -300,7 +303,7 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     for value in (layer.value, _ALL):  # the key that was meant may be in any section
         whole = _shape_below(known, value)
         # Finding the key that was meant takes time, and nobody reads so many.
-        found = list(islice(_unknown_keys_in(layer, whole, (), layer.value, whole), MOST))
+        found = list(islice(_unknown_keys_in(layer, whole, (), layer.value, whole), MAX_PROBLEMS))
         if not found:
             break
     return found

@@ -118,7 +118,7 @@ def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, default=str))
 
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 """Failures or overruns in a session after which an implementation is skipped."""
 
 
@@ -140,7 +140,7 @@ class Quarantine:
         """Count a failure; return how many of this kind there are now, and whether `implementation` is skipped from here on."""
         key = (implementation.ledger_key, outcome)
         number = self._counts[key] = self._counts.get(key, 0) + 1
-        enough = number >= MOST_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
+        enough = number >= MAX_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
         if enough:
             self._skipped[implementation.ledger_key] = outcome
         return number, enough

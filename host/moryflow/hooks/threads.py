@@ -23,12 +23,12 @@ from typing import Any
 
 from moryflow.base.foreign_errors import contain_exit
 
-PATIENCE = 0.0002
+SPIN_TIME = 0.0002
 """Seconds the event loop blocks for a function before it does something else. Most functions end sooner: with this wait
 a plain function of a plugin costs 30 µs, without it 50."""
 SHORTEST_LOOK = 0.01
 """The least seconds between two checks of a call whose time is nearly up."""
-MOST_REPLACED = 3
+MAX_REPLACED = 3
 """Threads of one plugin that may hang in a tool's body before the plugin is broken. Each may keep using the processor."""
 NEVER = 86400.0
 """Seconds that stand for "no deadline": a day."""
@@ -123,11 +123,11 @@ class Worker:
         work = partial(contextvars.copy_context().run, function, *arguments)
         job = _Job(work, timeout, asyncio.get_running_loop(), body, by_processor_time)
         job.done.acquire()
-        patience = 0 if self.busy else PATIENCE
+        spin = 0 if self.busy else SPIN_TIME
         self._queue.put(job)
         if self._thread is None:
             self._begin()
-        if patience and job.done.acquire(timeout=patience):
+        if spin and job.done.acquire(timeout=spin):
             return job.result()
         return await self._wait_in_loop(job)
 
@@ -227,7 +227,7 @@ class PluginThreads:
 
     async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, *, body: bool = False) -> Any:
         """Run a plain function on a thread of this plugin; see :meth:`Worker.run`."""
-        left = MOST_REPLACED
+        left = MAX_REPLACED
         while True:
             worker = self._worker()
             if self.broken:
@@ -261,7 +261,7 @@ class PluginThreads:
         for worker in [worker for worker in self._workers if worker.abandoned]:
             self._workers.remove(worker)
             self._replaced += 1
-            if self.serial and not (worker.hangs_in_body and self._replaced <= MOST_REPLACED):
+            if self.serial and not (worker.hangs_in_body and self._replaced <= MAX_REPLACED):
                 self.broken = self.broken or "a call did not end in time and its thread was given up"
 
 

@@ -54,9 +54,9 @@ from .tool_call import (
 )
 from .turn_context import Journal, TurnContext
 
-MOST_OF_A_DIFF = 16_000
+MAX_DIFF = 16_000
 """Characters of a result's diff that its event carries."""
-MOST_QUESTIONS = 3
+MAX_QUESTIONS = 3
 """How often a person is asked about one call while what the call would do keeps changing."""
 
 _PROBLEMS = {
@@ -148,13 +148,13 @@ class ToolExecutor:
     async def _rule(self, prepared: PreparedCall) -> Ruling:
         """Combine the verdicts of all gates, ask a person if the ruling is ask, then let ``tool_decided`` tighten it."""
         ruling = await self._gates(prepared.call, prepared.early_verdicts)
-        for _ in range(MOST_QUESTIONS):
+        for _ in range(MAX_QUESTIONS):
             if ruling.decision != "ask":
                 break
             answered = await self._ask(prepared, ruling, later=True)
             ruling = await self._judge_again(prepared, answered) or answered
         if ruling.decision == "ask":
-            reason = f"what this call would do has changed after each of {MOST_QUESTIONS} answers; at last: {ruling.reason}"
+            reason = f"what this call would do has changed after each of {MAX_QUESTIONS} answers; at last: {ruling.reason}"
             ruling = as_refused(ruling, cause="policy", reason=reason, by="rule")
         decided = await self._tighten(prepared.call, ruling)
         if decided.decision != "ask":
@@ -331,7 +331,7 @@ class ToolExecutor:
         fields["output"] = result.output
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         diff = result.metadata.get("diff")
-        extra["diff"] = diff[:MOST_OF_A_DIFF] if isinstance(diff, str) else None
+        extra["diff"] = diff[:MAX_DIFF] if isinstance(diff, str) else None
         fields.update({key: value for key, value in extra.items() if value})
         if result.status == "denied" or prepared.stops:
             fields["targets"] = [target.text for target in call.targets]

@@ -25,9 +25,9 @@ from .outcome import DEFAULT_MAX_STEPS, NOT_WHOLE, EndReason, RunOptions, error_
 from .tool_executor import PreparedCall, ToolExecutor, interrupted_call, skipped_call
 from .turn_context import Journal, TurnContext
 
-MOST_PAUSES = 5
+MAX_PAUSES = 5
 """The turn ends (``doom_loop``) after this many answers in a row that end with ``pause`` and have the same text."""
-PATIENCE = 0.02
+BATCH_TIME = 0.02
 """Seconds to wait for the results of calls that only read, so that start and result cost one commit together.
 
 If the host dies meanwhile, the call is made again: it changed nothing, and its start was not published. Without the wait
@@ -111,8 +111,8 @@ class TurnLoop:
     def _pause_limit(self, finished: Finished) -> EndReason | None:
         """Return ``doom_loop`` if the model keeps pausing with the same text, else ``None``."""
         self._pauses = [*self._pauses, self._scope.usage.text] if finished.reason == "pause" else []
-        last = self._pauses[-MOST_PAUSES:]
-        return "doom_loop" if len(last) == MOST_PAUSES and len(set(last)) == 1 else None
+        last = self._pauses[-MAX_PAUSES:]
+        return "doom_loop" if len(last) == MAX_PAUSES and len(set(last)) == 1 else None
 
     async def _answer(self, requests: RequestBuilder) -> Finished:
         """Ask the model. If the prompt does not fit its window, compact the session and ask once more."""
@@ -292,7 +292,7 @@ class ToolBatch:
         started = {prepared.call.id for prepared in running}
         if all(prepared.only_reads for prepared in running):
             self._started |= started
-            async with self._journal.within(PATIENCE):
+            async with self._journal.within(BATCH_TIME):
                 outcomes = await self._bodies(group)
         else:
             await self._journal.commit()

@@ -49,7 +49,7 @@ _NOWHERE = Path(sys.executable).anchor
 """The folder in which installers run: a person's working folder may have someone else's ``pip.py`` or ``uv.toml``."""
 LONGEST = 1800.0
 """Seconds after which an installation is stopped."""
-MOST_KEPT = 512 * 1024
+MAX_KEPT = 512 * 1024
 """Bytes that are kept of the beginning of what an installer says, and of its end."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
 _PLANNED = re.compile(r"^ ?\+ ([A-Za-z0-9._-]+)==([^\s(]+)", re.MULTILINE)
@@ -247,9 +247,9 @@ def _exit_on_signals() -> Iterator[None]:
 
 def ends_of(stream: IO[bytes]) -> bytes:
     """Read `stream` to its end, and return its first and its last part: a build script may print without end."""
-    first, last = stream.read(MOST_KEPT), b""
-    while piece := stream.read(MOST_KEPT):
-        last = (last + piece)[-MOST_KEPT:]
+    first, last = stream.read(MAX_KEPT), b""
+    while piece := stream.read(MAX_KEPT):
+        last = (last + piece)[-MAX_KEPT:]
     return first + last
 
 

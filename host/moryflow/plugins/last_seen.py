@@ -16,7 +16,7 @@ from moryflow.base.events import now
 from moryflow.base.paths import keep, write_private
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
-from .sources import MOST_SOURCE
+from .sources import MAX_SOURCE
 
 if TYPE_CHECKING:
     from moryflow.hooks.ledger import Quarantine
@@ -210,7 +210,7 @@ def looks_like_gate(*files: str) -> bool:
 
 def _beginning(file: Path) -> bytes:
     with file.open("rb") as source:
-        return source.read(MOST_SOURCE)
+        return source.read(MAX_SOURCE)
 
 
 _RELEASED = "released.json"

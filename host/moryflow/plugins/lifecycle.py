@@ -29,7 +29,7 @@ from .agent_tools import with_tools
 from .consent import Admission, admit_all
 from .importer import LoadedCode, read_consented
 from .load_failures import describe_raised
-from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, usable_item
+from .registration import MAX_TOOLS, Refused, at, next_step, place_of, source_of, usable_item
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
@@ -279,8 +279,8 @@ class ContributionCollector:
         plugin, source = self.base.plugins[by.plugin], source_of(item)
         if by.hook == "tools":
             self.offered[source or by.plugin] += 1
-            if (more := self.offered[source or by.plugin] - MOST_TOOLS) > 0:
-                raise Refused(f"more than {MOST_TOOLS} tools: the others are left out" if more == 1 else "")
+            if (more := self.offered[source or by.plugin] - MAX_TOOLS) > 0:
+                raise Refused(f"more than {MAX_TOOLS} tools: the others are left out" if more == 1 else "")
         item, names, remark = self._check(by, item)
         if by.hook == "tools":
             self.tools[item.name] = RegisteredTool(item.with_settings(plugin.config), by.plugin, by.tier, by.life)

@@ -292,9 +292,9 @@ def _one_line(message: str, seen: list[tuple[str, Any]]) -> str:
     return f"{hook}: unknown argument {', '.join(unknown)}; the hook gives {', '.join(given)}"
 
 
-MOST_TOOLS = 256
+MAX_TOOLS = 256
 """The most tools of one plugin, or of one file. Every request to a model lists all of them."""
-MOST_DESCRIPTION = 16_384
+MAX_DESCRIPTION = 16_384
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _RULE = "a letter or _, then up to 63 letters, digits, _ and -"
 
@@ -452,9 +452,9 @@ def _briefly(error: Exception) -> str:
 def _with_description(item: Tool) -> tuple[Tool, str]:
     if not isinstance(item.description, str) or not item.description.strip():
         return replace(item, description=""), f"{item.name!r} has no description, so a model can only guess what it is for"
-    if len(item.description) > MOST_DESCRIPTION:
-        cut = item.description[:MOST_DESCRIPTION]
-        return replace(item, description=cut), f"the description of {item.name!r} is cut at {MOST_DESCRIPTION} characters"
+    if len(item.description) > MAX_DESCRIPTION:
+        cut = item.description[:MAX_DESCRIPTION]
+        return replace(item, description=cut), f"the description of {item.name!r} is cut at {MAX_DESCRIPTION} characters"
     if not can_be_sent(item.description):
         sent = item.description.encode("utf-8", "replace").decode("utf-8")
         return replace(item, description=sent), f"the description of {item.name!r} is not valid Unicode text"

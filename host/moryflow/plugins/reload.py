@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 SETTLE = 0.025
 """Seconds without a change after which a save counts as finished: an editor saves in several changes."""
-PATIENCE = 0.2
+MAX_DEBOUNCE = 0.2
 """Seconds after which a series of saves is taken although it has no pause."""
-HEARING = 0.01
+WATCH_DELAY = 0.01
 """Seconds the system may take to report a change of a path that a plugin watches. Code files are checked directly."""
 INSTALLING = 0.5
 """Seconds without a change after a package was installed: its files come one by one."""
 INSTALLED = (3.0, 10.0)
 """Seconds after which to check an installation again: files written last, into an existing folder, are not reported."""
-AGAIN = 1.0
+ASKED_INTERVAL = 1.0
 """The least seconds between two generations that plugins ask for."""
 COLLECTING = (700, 10, 10)
 """The thresholds of the garbage collector, at most: old modules are cycles, and the command line starts with higher ones."""
@@ -145,7 +145,7 @@ class Reloader:
 
     async def settled(self) -> None:
         """Wait until files saved before this call are in use or were refused; later saves are not waited for."""
-        await asyncio.sleep(HEARING)
+        await asyncio.sleep(WATCH_DELAY)
         known, written = self._states, self._outside
         states = await asyncio.to_thread(file_states, self._host.home, written)
         if self._states is known:  # else a generation is being built from these files, and the loop below waits for it
@@ -244,7 +244,7 @@ class Reloader:
         self._saved += 1
         self._since = self._since or moment
         if self._timer is not None:
-            if moment - self._since > PATIENCE and quiet == SETTLE:
+            if moment - self._since > MAX_DEBOUNCE and quiet == SETTLE:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_later(quiet, self._on_timer)
@@ -254,8 +254,8 @@ class Reloader:
         self._due.set()
 
     def _on_invalidate(self) -> None:
-        """Begin a reload that a plugin asked for, at most once per :data:`AGAIN` seconds."""
-        wait = max(SETTLE, self._asked + AGAIN - time.monotonic())
+        """Begin a reload that a plugin asked for, at most once per :data:`ASKED_INTERVAL` seconds."""
+        wait = max(SETTLE, self._asked + ASKED_INTERVAL - time.monotonic())
         self._asked = time.monotonic() + wait
         self._schedule_reload(wait)
 

@@ -29,7 +29,7 @@ from moryflow_sdk.support.own_files import LOST_HINT, doubt_about, doubt_about_o
 from moryflow.hooks.plugin_set import LoadFailure
 
 PREFIX = "moryflow_plugins"
-MOST_SOURCE = 8 * 1024 * 1024
+MAX_SOURCE = 8 * 1024 * 1024
 """The most bytes of one Python file; a larger file is data, or too large for the memory."""
 _numbers = itertools.count(1)
 _live: dict[str, Sources] = {}
@@ -62,9 +62,9 @@ def read_owned(path: Path) -> bytes:
             raise PluginError("a folder, not a Python file" if is_folder else "not a regular file", where=str(path))
         check_owned(path, status)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(MOST_SOURCE + 1)
-        if len(data) > MOST_SOURCE:
-            raise PluginError(f"larger than {MOST_SOURCE // 2**20} MiB, so it is not run", where=str(path))
+            data = file.read(MAX_SOURCE + 1)
+        if len(data) > MAX_SOURCE:
+            raise PluginError(f"larger than {MAX_SOURCE // 2**20} MiB, so it is not run", where=str(path))
         return data
     except OSError as error:
         raise PluginError(f"the file cannot be read: {error.strerror}", where=str(path)) from error

@@ -399,7 +399,7 @@ class Session:
         )
 
 
-MOST_CALLS = 8
+MAX_CALLS = 8
 """The most calls that the @ mentions of one prompt can make."""
 _AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
 NEARLY = 0.75
@@ -414,7 +414,7 @@ def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> Sequence[ToolRequ
     if prompt.get("typed") == 0:
         return ()
     agent = _agent_call(prompt, host)
-    return (agent,) if agent is not None else tuple(_tool_calls(prompt["text"][: prompt.get("typed")], host))[:MOST_CALLS]
+    return (agent,) if agent is not None else tuple(_tool_calls(prompt["text"][: prompt.get("typed")], host))[:MAX_CALLS]
 
 
 def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:

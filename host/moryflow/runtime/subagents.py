@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEEPEST = 4
 """How many levels deep sessions may nest; the ``task`` tool has a lower limit of its own."""
-PATIENCE = 10.0
+STOP_TIMEOUT = 10.0
 """Seconds that a stopped child gets to record where it stopped."""
 CORRECTIONS = 2
 """How often the model may correct an answer that does not fit the schema before the turn fails."""
@@ -51,9 +51,9 @@ class Running(NamedTuple):
             self.session.cancel()
 
     async def stop(self) -> None:
-        """Stop the child and wait until it has stored what it has, at most :data:`PATIENCE` seconds."""
+        """Stop the child and wait until it has stored what it has, at most :data:`STOP_TIMEOUT` seconds."""
         self.cancel()
-        await asyncio.wait((self.task,), timeout=PATIENCE)
+        await asyncio.wait((self.task,), timeout=STOP_TIMEOUT)
 
 
 class Children:
@@ -145,7 +145,7 @@ class Children:
         for running in self.running:
             await running.stop()
         if self._reporting:
-            await asyncio.wait(tuple(self._reporting), timeout=PATIENCE)
+            await asyncio.wait(tuple(self._reporting), timeout=STOP_TIMEOUT)
 
     # ---------------------------------------------------------------- starting
 

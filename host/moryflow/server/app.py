@@ -33,7 +33,7 @@ PAGE = Path(__file__).parent / "page"
 _FREE = ("/", "/code")
 """Paths that need no token: the page, which holds no data, and the exchange of a one-time code for the token."""
 _WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
-MOST_STREAMS = 500
+MAX_STREAMS = 500
 """How many streams of events there may be; fewer if a server may have few connections."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "

@@ -22,7 +22,7 @@ KEEP_SECONDS = 75
 """How long a connection may take from an answer to the head of its next request."""
 STALLED_SECONDS = 30.0
 """How long a client may read nothing of what waits for it."""
-MOST_CONNECTIONS = 2_048
+MAX_CONNECTIONS = 2_048
 _NOTICE_SECONDS = 60.0
 
 
@@ -36,7 +36,7 @@ class ConnectionLimits:
 
     def __init__(self) -> None:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.most = min(MOST_CONNECTIONS, files // 2) if files != resource.RLIM_INFINITY else MOST_CONNECTIONS
+        self.most = min(MAX_CONNECTIONS, files // 2) if files != resource.RLIM_INFINITY else MAX_CONNECTIONS
         self.backlog = max(4, self.most // 8)
         self.waiting: dict[HttpConnection, asyncio.TimerHandle] = {}
 

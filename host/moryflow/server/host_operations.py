@@ -30,7 +30,7 @@ from .operations import Call, operation
 from .replies import RequestError
 
 PAGE = 65_536
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """The most bytes of an output in one response."""
 
 # -------------------------------------------------------------------- the server
@@ -145,7 +145,7 @@ async def output(
 ) -> Any:
     """Read a part of an output that was too long for the model."""
     async with _artifacts(at) as artifacts:
-        size = max(4, min(limit, MOST_BYTES))
+        size = max(4, min(limit, MAX_BYTES))
         data = await artifacts.read(id, offset=offset, limit=size)
         row = await artifacts.get(id)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # leaves an incomplete character to the next part

@@ -22,7 +22,7 @@ from moryflow.base.paths import keep
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.selection import NewSession
 
-from .app import MOST_STREAMS, Access, application
+from .app import MAX_STREAMS, Access, application
 from .connections import KEEP_SECONDS, ConnectionLimits, Seldom, protocol
 from .service import FOLDER, RUNNING, Service, only_one, token_of
 
@@ -156,7 +156,7 @@ async def serve(
         token = token_of(host.home)
         limits = ConnectionLimits()
         new = NewSession(options.agent, options.model, options.mode)
-        service = Service(host, vault, token, address.url, new, min(MOST_STREAMS, limits.most // 2))
+        service = Service(host, vault, token, address.url, new, min(MAX_STREAMS, limits.most // 2))
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token)
         for name in ("asyncio", "uvicorn.error"):

@@ -39,9 +39,9 @@ FOLDER, TOKEN, RUNNING = "server", "token", "running.json"
 
 CODE_SECONDS = 600.0
 """How long a one-time code is valid."""
-MOST_KEYS = 10_000
+MAX_KEYS = 10_000
 """How many idempotency keys are remembered."""
-MOST_RESULTS = 200
+MAX_RESULTS = 200
 """How many results of turns are kept for later requests."""
 
 
@@ -206,7 +206,7 @@ class Service:
         begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client that awaits it may be gone
         if key:
             self._keys[session.id, key] = begun
-            while len(self._keys) > MOST_KEYS:
+            while len(self._keys) > MAX_KEYS:
                 del self._keys[next(iter(self._keys))]
 
         def watch(event: Event) -> None:
@@ -287,7 +287,7 @@ class Service:
         """Keep the task of a turn for later requests for its result."""
         if not begun.cancelled() and begun.exception() is None:
             self._turns[session, begun.result()] = task
-            for key in [*self._turns][:-MOST_RESULTS]:
+            for key in [*self._turns][:-MAX_RESULTS]:
                 del self._turns[key]
 
     def _publish(self, session: Session, begun: asyncio.Future[str], kind: str, document: Mapping[str, Any]) -> None:

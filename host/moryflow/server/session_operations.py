@@ -36,7 +36,7 @@ from .operations import Call, operation
 from .replies import RequestError
 from .service import PromptRequest
 
-MOST = 1_000
+MAX_ROWS = 1_000
 JSONL = "application/jsonl"
 Limit = Annotated[int, "at most this many"]
 Mode = Literal["agent", "full_access"]
@@ -61,7 +61,7 @@ async def sessions(
 ) -> Any:
     """List sessions, last used first."""
     store = at.service.host.store
-    rows = await store.sessions(max(1, min(limit, MOST)), vault=vault, purpose=None if all else "main")
+    rows = await store.sessions(max(1, min(limit, MAX_ROWS)), vault=vault, purpose=None if all else "main")
     busy = [at.service.working_session(row.id) is not None or store.seems_held(row.id) for row in rows]
     return [{**await _described(at, row), "busy": is_busy} for row, is_busy in zip(rows, busy, strict=True)]
 
@@ -92,7 +92,7 @@ async def new_session(
 @operation("GET", "/search", "places: {session, node, kind, snippet}")
 async def search(at: Call, q: Annotated[str, "the words to look for"], limit: Limit = 20) -> Any:
     """Search all sessions for what was said or read."""
-    return [hit._asdict() for hit in await at.service.host.store.search(q, max(1, min(limit, MOST)))]
+    return [hit._asdict() for hit in await at.service.host.store.search(q, max(1, min(limit, MAX_ROWS)))]
 
 
 @operation("GET", "/sessions/{id}", "the session with its nodes, open questions, what runs, and which sub-agents are working")
@@ -104,7 +104,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     family = await store.family(row.id)
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
-    below = await store.sessions(MOST, purpose=None, parent=row.id)
+    below = await store.sessions(MAX_ROWS, purpose=None, parent=row.id)
     shown, here = last_nodes(path, limit), service.working_session(row.id) is not None
     busy = here or store.seems_held(row.id)
     return {

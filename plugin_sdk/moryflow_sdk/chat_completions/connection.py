@@ -23,7 +23,7 @@ from .failures import Broken, ConnectFailed, NoAnswer, NotHttp, TimedOut
 
 _NEXT_ADDRESS = 0.25
 """Seconds after which the next address of a host name is tried in parallel (RFC 8305)."""
-_MOST = 256 * 1024
+_MAX_CAME = 256 * 1024
 """Received bytes that may wait to be read; beyond that, the transport stops receiving."""
 _LOOK = 0.02
 """Seconds between two checks whether all data was sent; asyncio has no notification for data that waits below TLS."""
@@ -119,7 +119,7 @@ class ByteStream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._came += data
-        if len(self._came) > _MOST and not self._is_held_up:
+        if len(self._came) > _MAX_CAME and not self._is_held_up:
             self._is_held_up = True
             self._transport.pause_reading()
         self._wake()

@@ -148,7 +148,7 @@ class Profiles:
         rows = {name: row for name, row in self._rows().items() if name != key}
         with suppress(OSError):
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            rows = dict([*rows.items(), (key, {"at": time.time(), "said": said})][-MOST_KEPT:])
+            rows = dict([*rows.items(), (key, {"at": time.time(), "said": said})][-MAX_KEPT:])
             new = self._file.with_suffix(".new")  # of two processes that write at once, one may lose what it learnt
             new.write_text(json.dumps(rows), encoding="utf-8")
             new.replace(self._file)
@@ -164,7 +164,7 @@ class Profiles:
 
 KEPT_FOR = 86_400.0
 """Seconds. A refusal may have been about the value, or about what the service has mended since, so it is tried again."""
-MOST_KEPT = 200
+MAX_KEPT = 200
 _STORED_SETS = ("without", "fields_without")
 
 

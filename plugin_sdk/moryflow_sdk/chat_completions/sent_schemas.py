@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-MOST_PARTS = 2000
+MAX_PARTS = 2000
 """How many parts a sent schema may have: thirty references that each lead twice to the next make a billion."""
 
 _WORDS = ("title", "description", "default", "format")
@@ -45,7 +45,7 @@ def sent_schema(schema: Mapping[str, Any], *, gemini: bool = False) -> dict[str,
 
 class _Rewriter:
     def __init__(self, root: Mapping[str, Any], gemini: bool) -> None:
-        self._root, self._gemini, self._left = root, gemini, MOST_PARTS
+        self._root, self._gemini, self._left = root, gemini, MAX_PARTS
 
     def whole(self) -> dict[str, Any]:
         made = self._part(self._root, (), needed=True)

@@ -53,7 +53,7 @@ _TAKES = {
     "maxTokens": "it takes a whole number from 1 to 10,000,000",
     "reasoningEffort": "it takes none, minimal, low, medium, high, xhigh or max",
 }
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 
 
 class WrongAgent(Exception):
@@ -204,9 +204,9 @@ def _steps(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[int | N
     """Return the limit of model calls, and what is wrong with it, if anything. Another system calls it ``maxTurns``."""
     field = "maxSteps" if metadata.get("maxSteps") is not None else "maxTurns"
     value = metadata.get(field)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_STEPS):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_STEPS):
         return value, ""
-    problem = f"{field}: {value!a:.60} is not a whole number from 1 to {MOST_STEPS:,}"
+    problem = f"{field}: {value!a:.60} is not a whole number from 1 to {MAX_STEPS:,}"
     warnings.append(((field,), f"{problem}; {MEANWHILE}"))
     return None, problem
 

@@ -154,7 +154,7 @@ class Doubt(NamedTuple):
     step: str
 
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 
 
 def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | None:
@@ -255,7 +255,7 @@ def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
             current = place
             continue
         links += 1
-        if links > _MOST_LINKS:
+        if links > _MAX_LINKS:
             raise OSError(f"{path}: its links are a loop")
         goal = os.readlink(place)  # noqa: PTH115
         current = "/" if goal.startswith("/") else current

@@ -42,7 +42,7 @@ def refuse_inside_tool(what: str) -> None:
         raise ConfigError(message, where=CALL_MARK, next_step=f"run it in a terminal of your own, where {CALL_MARK} is not set")
 
 
-PATIENCE_SECONDS = 2.0
+END_TIMEOUT = 2.0
 _STEP = 0.02
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -69,7 +69,7 @@ def adopt_orphans(*, adopt: bool = True) -> None:
 def end_children(process: int) -> None:
     """Kill all descendants of `process`, which adopts orphans. Blocks until only zombies are left; `process` must reap them."""
     begun = time.monotonic()
-    while time.monotonic() - begun < PATIENCE_SECONDS and (found := [c for c in children(process) if _is_running(c)]):
+    while time.monotonic() - begun < END_TIMEOUT and (found := [c for c in children(process) if _is_running(c)]):
         for child in found:
             with suppress(OSError):
                 os.kill(child, signal.SIGKILL)
@@ -157,7 +157,7 @@ def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0
     wanted = {f"{CALL_MARK}={mark}".encode(): mark for mark in marks if mark != os.environ.get(CALL_MARK)}
     found: dict[int, str] = {}
     begun = seen = time.monotonic()
-    while wanted and (passed := time.monotonic() - begun) < polite + PATIENCE_SECONDS:
+    while wanted and (passed := time.monotonic() - begun) < polite + END_TIMEOUT:
         asked = found if passed < polite else {}
         alive = _signal_marked(wanted, signal.SIGTERM if passed < polite else signal.SIGKILL, asked)
         if alive:

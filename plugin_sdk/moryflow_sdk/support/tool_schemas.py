@@ -16,8 +16,8 @@ from itertools import count, islice
 from typing import Any, cast
 from urllib.parse import unquote
 
-MOST_BYTES = 256 * 1024
-MOST_DEPTH = 32
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 32
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 _AT_THE_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if")
@@ -57,8 +57,8 @@ def _plain(schema: Any) -> dict[str, Any]:
         text = json.dumps(schema, allow_nan=False, default=_mapping_to_dict)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES // 1024} KiB")
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES // 1024} KiB")
     return cast("dict[str, Any]", json.loads(text))
 
 
@@ -91,8 +91,8 @@ def _only_names(schema: Any) -> None:
     waiting: list[tuple[Any, int]] = [(schema, 0)]
     while waiting:
         part, depth = waiting.pop()
-        if depth > MOST_DEPTH * 2:
-            raise ValueError(f"it is nested deeper than {MOST_DEPTH}, or holds itself")
+        if depth > MAX_DEPTH * 2:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH}, or holds itself")
         if isinstance(part, Mapping):
             for key in (mapping := cast("Mapping[Any, Any]", part)):
                 if not isinstance(key, str):
@@ -122,8 +122,8 @@ def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
     :param place: the path to the schema, for the message.
     :raises ValueError: a keyword has a value that it cannot have.
     """
-    if depth > MOST_DEPTH:
-        raise ValueError(f"it is nested deeper than {MOST_DEPTH}")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(part, bool) and place:
         return
     if not isinstance(part, dict):
@@ -279,10 +279,10 @@ def _short(name: str) -> str:
 # ---------------------------------------------------------------- values
 
 
-MOST_FAULTS = 10
-MOST_REFERENCES = 50_000
+MAX_FAULTS = 10
+MAX_REFERENCES = 50_000
 """How many references are followed to check one value: less than a second."""
-MOST_STEPS = 10**8
+MAX_STEPS = 10**8
 """Steps that Python's own expressions may need at most: the text's length, to the power of the repetitions in the pattern."""
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
 """What makes the steps grow exponentially, in ``(a+)+$``."""
@@ -297,7 +297,7 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | 
     started = _followed.set(count(1))
     try:
         _check_names(schema, value)
-        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
+        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MAX_FAULTS)]
     except Exception as error:  # a foreign schema: an invalid pattern, or endless nesting
         return [((), f"the value cannot be checked against the schema: {type(error).__name__}: {error}"[:300])]
     finally:
@@ -306,13 +306,13 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | 
 
 @lru_cache(maxsize=8)
 def _counting(kind: Any) -> Any:
-    """Return a validator that stops after :data:`MOST_REFERENCES` references: thirty that each lead twice to the next make a
+    """Return a validator that stops after :data:`MAX_REFERENCES` references: thirty that each lead twice to the next make a
     billion. It matches patterns in linear time."""
     plain, additional = kind.VALIDATORS.get("$ref"), kind.VALIDATORS["additionalProperties"]
 
     def follow(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if next(_followed.get()) > MOST_REFERENCES:
-            raise RecursionError(f"it leads through more than {MOST_REFERENCES} references")
+        if next(_followed.get()) > MAX_REFERENCES:
+            raise RecursionError(f"it leads through more than {MAX_REFERENCES} references")
         yield from plain(validator, reference, instance, schema) or ()
 
     def match_others(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
@@ -362,7 +362,7 @@ def _searcher(pattern: str) -> Callable[[str], bool]:
 
 def _check_duration(pattern: str, texts: Iterable[str]) -> None:
     power = 1 + sum(map(pattern.count, "*+{"))
-    if _REPEATED_GROUP.search(pattern) or any(len(text) ** power > MOST_STEPS for text in texts):
+    if _REPEATED_GROUP.search(pattern) or any(len(text) ** power > MAX_STEPS for text in texts):
         raise ValueError(f"matching {_quoted(pattern)} could take very long")
 
 

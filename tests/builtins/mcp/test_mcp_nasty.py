@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from moryflow_builtins.mcp import review
-from moryflow_builtins.mcp.definitions import MOST_TOOLS
+from moryflow_builtins.mcp.definitions import MAX_TOOLS
 from moryflow_sdk import ConfigError
 
 from .conftest import Servers, settings_of
@@ -84,7 +84,7 @@ def test_of_10000_tools_a_few_are_pinned_and_the_rest_counted(nasty: tuple[Serve
 def test_a_list_without_an_end_is_read_as_far_as_tools_are_offered(nasty: tuple[Servers, Any]) -> None:
     """Each page names another; as many are asked for as there can be tools (R27)."""
     _, found = nasty
-    assert len(found["endless"].tools) == MOST_TOOLS and found["endless"].beyond == 0
+    assert len(found["endless"].tools) == MAX_TOOLS and found["endless"].beyond == 0
 
 
 def test_a_description_of_5_mb_is_withheld_and_its_neighbour_is_not(nasty: tuple[Servers, Any]) -> None:

@@ -249,7 +249,7 @@ async def test_a_stopped_command_is_compared_too(project):
 async def test_what_cannot_be_put_back_is_named(project, monkeypatch):
     """Too large to be held: the change is reported all the same (D35)."""
 
-    monkeypatch.setattr(change_guard, "MOST_BYTES", 100)
+    monkeypatch.setattr(change_guard, "MAX_BYTES", 100)
     project.allow("bash")
     talk = await project.run(call("bash", command="echo evil >> memory-bank/MEMORY.md"), "done")
     assert "memory-bank/MEMORY.md could not be put back" in talk.last["output"]

@@ -9,7 +9,7 @@ import pytest
 from moryflow.testing.replies import LoopbackServer, Reply, failure, text
 from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, Status, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
-from moryflow_sdk.chat_completions.profile import MOST_KEPT, Profile, Profiles
+from moryflow_sdk.chat_completions.profile import MAX_KEPT, Profile, Profiles
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 TOOLS = tuple(ToolSchema(name=name, description=name, parameters={"type": "object"}) for name in ("ls", "odd"))
@@ -153,11 +153,11 @@ def test_a_stored_profile_that_something_else_wrote_is_none(tmp_path: Path) -> N
     """And the file stays small (S4.6)."""
     file = tmp_path / "refusals.json"
     known = Profiles(file)
-    for number in range(MOST_KEPT + 5):
+    for number in range(MAX_KEPT + 5):
         known.of("http://x", str(number)).without.add("top_p")
         known.keep("http://x", str(number))
     rows = json.loads(file.read_text())
-    assert len(rows) == MOST_KEPT and Profiles(file).of("http://x", "204").without == {"top_p"}
+    assert len(rows) == MAX_KEPT and Profiles(file).of("http://x", "204").without == {"top_p"}
     for said in (None, {}, {"without": 1, "fields_without": []}, {"without": [], "fields_without": [], "other": 1}):
         file.write_text(json.dumps({key: {**row, "said": said} for key, row in rows.items()}))
         assert Profiles(file).of("http://x", "204") == Profile()

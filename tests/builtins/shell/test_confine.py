@@ -436,7 +436,7 @@ async def test_what_a_killed_host_could_not_put_back_the_next_one_does(place, ca
 
 async def test_so_many_that_they_cannot_be_closed_one_by_one_close_the_folder(place, monkeypatch):
     """Over the limit nothing can be written, and the model is told why (S0.36)."""
-    monkeypatch.setattr("moryflow_builtins.shell.confine.MOST_CLOSED", 5)
+    monkeypatch.setattr("moryflow_builtins.shell.confine.MAX_CLOSED", 5)
     vault, _ = place
     for number in range(6):
         (vault / f"p{number}/.vscode").mkdir(parents=True)
@@ -446,7 +446,7 @@ async def test_so_many_that_they_cannot_be_closed_one_by_one_close_the_folder(pl
 
 async def test_a_folder_of_packages_is_closed_as_one(place, monkeypatch):
     """Hundreds of ``node_modules/.bin`` do not close what people write (S0.36)."""
-    monkeypatch.setattr("moryflow_builtins.shell.confine.MOST_CLOSED", 20)
+    monkeypatch.setattr("moryflow_builtins.shell.confine.MAX_CLOSED", 20)
     vault, _ = place
     for number in range(30):
         (vault / f"node_modules/p{number}/node_modules/.bin").mkdir(parents=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from moryflow.cli.chat.completion import MOST_OFFERED, nearest
+from moryflow.cli.chat.completion import MAX_OFFERED, nearest
 from moryflow.cli.chat.keys import keys_joined
 from moryflow.cli.chat.printer import JUST_NOW
 from moryflow.cli.terminal import brief, cut, folded, render
@@ -439,7 +439,7 @@ def test_files_that_fit_best_are_offered_first() -> None:
     paths = ["src/models/very/deep.py", "m/o/d.py", "src/model.py", "tests/test_model.py", "readme.md"]
     assert nearest("mod", paths) == ["src/model.py", "tests/test_model.py", "src/models/very/deep.py", "m/o/d.py"]
     assert nearest("R.M", paths) == ["readme.md"]
-    assert len(nearest("", (f"file {number}" for number in range(1000)))) == MOST_OFFERED
+    assert len(nearest("", (f"file {number}" for number in range(1000)))) == MAX_OFFERED
 
 
 # ---------------------------------------------------------------- plain terminals

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow import RunOptions, open_host
-from moryflow.hooks.threads import MOST_REPLACED
+from moryflow.hooks.threads import MAX_REPLACED
 from moryflow.kernel.tool_call import BUILTIN_TIMEOUT, TIMEOUT, Deadline, run_body
 from moryflow_sdk import ToolCall, ToolError
 
@@ -130,7 +130,7 @@ async def test_a_hanging_tool_costs_its_plugin_a_thread_and_not_its_gates(bench:
     bench.user("mine", TOOLS)
     scope = await bench.scope()
     started = scope.plugin_set
-    for _ in range(MOST_REPLACED):
+    for _ in range(MAX_REPLACED):
         with pytest.raises(ToolError, match="abandoned"):
             await run(started, "hangs")
         assert await run(started, "work", seconds=0) == "moryflow-mine"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from moryflow.base.builtins import BUILTINS
-from moryflow.packages.installer import MOST_KEPT, Installer, ends_of
+from moryflow.packages.installer import MAX_KEPT, Installer, ends_of
 from moryflow.plugins.discovery import is_reserved
 
 from .conftest import PLUGIN
@@ -308,5 +308,5 @@ def test_an_installation_that_is_ended_leaves_no_process(place: Any) -> None:
 
 def test_a_build_script_may_print_without_end() -> None:
     """Of what an installer says, its beginning and its end are kept: no more memory than that is taken."""
-    said = ends_of(io.BytesIO(b"first\n" + b"x" * 3 * MOST_KEPT + b"\nlast"))
-    assert len(said) == 2 * MOST_KEPT and said.startswith(b"first\n") and said.endswith(b"\nlast")
+    said = ends_of(io.BytesIO(b"first\n" + b"x" * 3 * MAX_KEPT + b"\nlast"))
+    assert len(said) == 2 * MAX_KEPT and said.startswith(b"first\n") and said.endswith(b"\nlast")

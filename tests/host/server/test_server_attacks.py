@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from moryflow.server.app import MOST_STREAMS, OPERATIONS
+from moryflow.server.app import MAX_STREAMS, OPERATIONS
 from moryflow.server.operations import Operation
 
 from .conftest import PATIENCE, Reply, Server
@@ -257,7 +257,7 @@ def test_more_streams_than_there_may_be(open_files: None, start: Callable[..., S
     """The next one is told so; when one is closed there is room again, and requests are answered all the while."""
     server = start()
     head = f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
-    many = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(MOST_STREAMS)]
+    many = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(MAX_STREAMS)]
     try:
         for one in many:
             one.sendall(head)

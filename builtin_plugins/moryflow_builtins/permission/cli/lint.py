@@ -301,7 +301,7 @@ def _fill_wildcard(found: re.Match[str], name: str, deep: str) -> str:
 
 
 _WILD = ""
-MOST = 100
+MAX_COMPARED = 100
 """How many later rules with a wildcard a rule is compared with. Without a limit, thousands of rules take minutes; with it,
 a remark may be missed."""
 
@@ -341,7 +341,7 @@ class LaterRules:
         for key in ("*", _WILD, *keys):
             places = self._places.get((self.reaches[place].rule.domain, key), ())
             start = bisect_right(places, place)
-            found.update(places[start : start + MOST])
+            found.update(places[start : start + MAX_COMPARED])
         return [self.reaches[other] for other in sorted(found)]
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
-MOST_FILES = 20_000
-MOST_OFFERED = 100
+MAX_FILES = 20_000
+MAX_OFFERED = 100
 """The most files that are offered: the whole list is measured each time it is drawn."""
 FRESH = 5.0
 """Seconds after which the files are listed anew."""
@@ -61,7 +61,7 @@ class LineCompleter(Completer):
 
     def _paths(self) -> list[str]:
         if time.monotonic() - self._listed > FRESH:
-            self._files, self._listed = list(islice(self._list(), MOST_FILES)), time.monotonic()
+            self._files, self._listed = list(islice(self._list(), MAX_FILES)), time.monotonic()
         return self._files
 
 
@@ -81,7 +81,7 @@ def nearest(typed: str, paths: Iterable[str]) -> list[str]:
         name = path.rfind("/", 0, len(path) - 1) + 1
         return len(match[0]), typed.lower() not in path[name:].lower(), abs(match.start() - name), len(path), path
 
-    return [path for _, path in nsmallest(MOST_OFFERED, found, key=distance)]
+    return [path for _, path in nsmallest(MAX_OFFERED, found, key=distance)]
 
 
 def complete_command(buffer: Buffer, names: Iterable[str]) -> None:

@@ -211,7 +211,7 @@ def _remarks(host: Host, config: Config) -> Iterator[Problem]:
     A plugin's function ``check_rules`` gets the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
     sentence, True)`` if a deny is lost and the check must fail.
     """
-    from moryflow.config import MOST, Problem
+    from moryflow.config import MAX_PROBLEMS, Problem
 
     for plugin in host.plugin_set.plugins.values():
         check: Any = getattr(plugin.object, "check_rules", None)
@@ -222,8 +222,8 @@ def _remarks(host: Host, config: Config) -> Iterator[Problem]:
         except Exception as error:  # a plugin's own check may raise anything; the others still count
             yield Problem(plugin.name, None, None, f"its check of the rules failed: {error}", code="plugin")
             continue
-        yield from found[:MOST]
-        if rest := found[MOST:]:
+        yield from found[:MAX_PROBLEMS]
+        if rest := found[MAX_PROBLEMS:]:
             fatal = any(problem.fatal for problem in rest)
             text = f"{plugin.name} has {len(rest)} more remarks on the rules"
             yield Problem(str(config.path), None, None, text, "moryflow permission lint", fatal, "rule_remark")

@@ -21,7 +21,7 @@ from moryflow_sdk.support.own_files import doubt_about
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
 from moryflow.cli.findings import by_kind, rule_remarks
-from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names, with_host
+from moryflow.cli.open_host import MAX_NOTES, left_out, unknown_names, with_host
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import plain, show
 from moryflow.plugins.manifest import settings_of_plugins
@@ -206,11 +206,11 @@ def _remarks(host: Host, record: LoadRecord) -> Iterable[DoctorFinding]:
     if record.error and not record.notes:
         yield DoctorFinding("plugin", "warning", f"{record.name}: {_error_with_place(record)}", record.hint or info)
     notes = list(by_kind(host, record.notes))
-    for note in notes[:MOST_NOTES]:
+    for note in notes[:MAX_NOTES]:
         text, _, step = note.partition("; next: ")
         yield DoctorFinding("plugin" if record.tier != "builtin" else record.name, "warning", text, step or info)
-    if len(notes) > MOST_NOTES:
-        yield DoctorFinding("plugin", "warning", f"{record.name}: and {len(notes) - MOST_NOTES} more", info)
+    if len(notes) > MAX_NOTES:
+        yield DoctorFinding("plugin", "warning", f"{record.name}: and {len(notes) - MAX_NOTES} more", info)
 
 
 def _error_with_place(record: LoadRecord) -> str:

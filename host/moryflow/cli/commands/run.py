@@ -318,7 +318,7 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
         say(f"moryflow: {calls} denied because nobody could be asked")
         reasons = dict.fromkeys(" ".join(denial["reason"].split()) for denial in unasked if not denial["rules"])
-        for reason in list(reasons)[:MOST_REASONS]:
+        for reason in list(reasons)[:MAX_REASONS]:
             say(f"  {plain(reason)}")
         say(f"  next: {_next_for_unasked(unasked)}")
     elif result.unasked:
@@ -326,7 +326,7 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
         say("  next: run it at a terminal")
 
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 """How many reasons of denied calls are shown; ``--output json`` has all."""
 
 

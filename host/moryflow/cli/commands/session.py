@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from moryflow.store import Node, RunRow, SessionRow, Store
 
 
-MOST = 1_000_000_000
+MAX_LIMIT = 1_000_000_000
 """The highest limit: more than anybody has, and not too big a number for SQLite."""
 _OF_PLUGINS = {name: f"{help_line}." for name, help_line in CONTRIBUTED if name in OF_SESSIONS}
 
@@ -59,7 +59,7 @@ for verb in COMMANDS:
 
 @command.command("list")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many to list, last used first."
+    "-n", "--limit", type=click.IntRange(1, MAX_LIMIT), default=50, show_default=True, help="How many to list, last used first."
 )
 @click.option("--all", "hidden", is_flag=True, help="Include hidden ones: sub-agents, and single tool calls.")
 @document_options
@@ -111,7 +111,7 @@ def _show_stats(flags: Flags, session: str | None) -> None:
 
 @command.command("search")
 @click.argument("text")
-@click.option("-n", "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many places.")
+@click.option("-n", "--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True, help="How many places.")
 @document_options
 def search(flags: Flags, text: str, limit: int) -> None:
     """Search all sessions for what was said or read."""

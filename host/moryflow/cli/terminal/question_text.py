@@ -25,7 +25,7 @@ LEAST_COLUMNS = 20
 """The fewest columns that a terminal is taken to have."""
 LOW = 40
 """Rows below which a terminal gives each part of a question one row less."""
-MOST_TARGETS = 8
+MAX_TARGETS = 8
 ROW_OF_KEYS = 90
 """Columns that the answers on offer take, with the one that is typed."""
 ALL = 1 << 30
@@ -136,7 +136,7 @@ def _target(target: str, columns: int, rows: int) -> list[str]:
 
 def _fitting_targets(targets: Sequence[list[str]], rows: int, columns: int) -> list[str]:
     """Return the lines of as many targets as fit, at least two: a long list must not push the question off the screen."""
-    most = MOST_TARGETS if rows < ALL else ALL
+    most = MAX_TARGETS if rows < ALL else ALL
     while True:
         lines = _without_middle(targets, most, f"targets{V}", columns)
         if len(lines) <= rows or most <= 2:

@@ -235,7 +235,7 @@ def question(item: str) -> str:
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 _PIECE = 64 * 1024
-PATIENCE_SECONDS = 0.5
+PIPE_TIMEOUT = 0.5
 """Seconds to wait for the first byte of a pipe when there is a prompt already; an inherited pipe may never send one."""
 
 
@@ -249,7 +249,7 @@ def piped_text(*, have_prompt: bool) -> str | None:
         return None
     kind = os.fstat(stream.fileno()).st_mode
     waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
-    if have_prompt and waits and not select.select([stream], [], [], PATIENCE_SECONDS)[0]:
+    if have_prompt and waits and not select.select([stream], [], [], PIPE_TIMEOUT)[0]:
         return None
     data = _read(stream.buffer)
     if len(data) > MAX_INPUT_BYTES:

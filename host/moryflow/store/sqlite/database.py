@@ -38,7 +38,7 @@ SLOW_FOR = 10
 
 _CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})
-_LOCK_PATIENCE = 30.0
+LOCK_TIMEOUT = 30.0
 BACKUP_INTERVAL = 24 * 60 * 60
 PARTS = ("", "-wal", "-shm")
 BACKUP = ".backup"
@@ -414,7 +414,7 @@ def store_lock(path: Path) -> Iterator[None]:
     :raises StoreError: ``locked``: another process has held it for 30 seconds.
     """
     lock = FileLock(path.parent / "locks" / "store.lock")
-    deadline = time.monotonic() + _LOCK_PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while not lock.acquire():
         if time.monotonic() > deadline:
             message = f"{lock.holder()} is preparing the session database and does not finish"

@@ -19,7 +19,7 @@ from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, SESSIONS, Ta
 
 R = TypeVar("R")
 
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 """About how many bytes of events are read at a time for a client."""
 
 _NODE_COLUMNS = ", ".join(NODES.columns)
@@ -289,7 +289,7 @@ def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
 def events_of(
     connection: sqlite3.Connection, session: str | None, after: int, limit: int, types: Collection[str] = ()
 ) -> list[Event]:
-    """Return stored events with a larger `seq` than `after`; with a limit, also no more than some :data:`MOST_BYTES`."""
+    """Return stored events with a larger `seq` than `after`; with a limit, also no more than some :data:`MAX_BYTES`."""
     where = "seq > ?" if session is None else "seq > ? AND session = ?"
     where += f" AND type IN ({', '.join('?' * len(types))})" if types else ""
     values = (after, *(() if session is None else (session,)), *types)
@@ -299,7 +299,7 @@ def events_of(
         for row in rows:
             found.append(event_of(row))
             size += len(row[4])
-            if limit >= 0 and size >= MOST_BYTES:
+            if limit >= 0 and size >= MAX_BYTES:
                 break
     return found
 

@@ -250,7 +250,7 @@ async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: Sessio
 
 def test_a_store_that_another_process_is_preparing(file: Path, monkeypatch: pytest.MonkeyPatch):
     """Who makes or repairs the file for ever is named (SECURITY §3, locked for ever)."""
-    monkeypatch.setattr(opening, "_LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr(opening, "LOCK_TIMEOUT", 0.1)
     lock = FileLock(file.parent / "locks" / "store.lock")
     assert lock.acquire()
     with pytest.raises(StoreError, match="this process is preparing the session database") as caught:
