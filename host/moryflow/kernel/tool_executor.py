@@ -423,7 +423,7 @@ def restrict(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
     An implementation that failed denies in full access and asks in other modes, so that nothing runs unrecorded.
     """
     strict = [(plugin, _softened(verdict, mode)) for plugin, verdict in verdicts]
-    stronger = [item for item in strict if _STRENGTH[item[1].decision] > _STRENGTH[ruling.decision]]
+    stronger = [item for item in strict if _STRENGTH[apply_mode(item[1], mode).decision] > _STRENGTH[ruling.decision]]
     if not stronger:
         return ruling
     final = combine(stronger, mode=mode, gate_us=ruling.gate_us)
