@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from moryflow import RunOptions
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.events import DELTAS
 
 
@@ -252,6 +253,43 @@ async def test_mode_is_switched_recorded_and_lifts_open_questions(rig):
         assert (result.end_reason, session.mode) == ("completed", "full_access")
     assert next(e for e in events if e.type == "permission.replied").data["by"] == "mode"
     assert json.loads(json.dumps(next(e for e in events if e.type == "session.mode").as_json()))["to"] == "full_access"
+
+
+GATE = """
+from moryflow_sdk import Ask, Remember
+
+@hookimpl
+def tool_gate(call):
+    return Ask("{name} asks", bypass="{bypass}", remember=(Remember(scope="session", domain="bash", pattern="echo {name}"),))
+"""
+
+
+@pytest.mark.parametrize("bypass", ["mode", "never"])
+async def test_full_access_answers_no_question_that_holds_an_ask_which_no_mode_lifts(rig, bypass):
+    """One of two gates is enough; and two gates that ask are one question, which *always* answers once (S0.68, S0.77)."""
+    rig.plugin("soft", GATE.format(name="soft", bypass="mode"))
+    rig.plugin("firm", GATE.format(name="firm", bypass=bypass))
+    model = rig.script(rig.call("bash", command="echo hi"), {"text": "done"})
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=model)
+        events = []
+
+        async def answer(event):
+            await session.set_mode("full_access")
+            with suppress(MoryflowError):  # the mode has answered already
+                await session.reply(event.data["approval_id"], "always")
+
+        def heard(event):
+            events.append(event)
+            if event.type == "permission.asked":
+                asyncio.get_running_loop().create_task(answer(event))
+
+        host.bus.subscribe(heard)
+        await asyncio.wait_for(session.prompt("go", options=RunOptions(on_ask="prompt")), 300)
+    asked = [event for event in events if event.type == "permission.asked"]
+    replied = [event.data["by"] for event in events if event.type == "permission.replied"]
+    assert len(asked) == 1 and "soft asks" in asked[0].data["reason"] and "firm asks" in asked[0].data["reason"]
+    assert replied == (["mode"] if bypass == "mode" else ["user"])
 
 
 async def test_rules_of_person_and_agent_merge_and_children_are_sessions_of_their_own(rig):
