@@ -16,7 +16,6 @@ REACHES = {
     "host/moryflow/hooks/dispatcher.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place"},
     "host/moryflow/plugins/load.py": {"_within_tier"},
-    "host/moryflow/plugins/preflight/child.py": {"_with_notes"},
     "host/moryflow/plugins/registration.py": {"_check_order", "_implementation", "usable", "_code_of", "_with_schema"},
     "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported_tools", "_with_schema"},
     "builtin_plugins/moryflow_builtins/external_tools/worker.py": {"_run"},

@@ -105,7 +105,7 @@ class GenerationBuilder:
     ) -> AdmissionPolicy | None:
         """Return the policy that admits code, after new code was probed; ``None`` if all code is built in.
 
-        Plugins that loaded last time are probed first and those that failed last; within each group the slow ones come last.
+        Plugins that loaded last time are probed first and those that failed last.
         The person's own files precede packages: they are few, and a person who just wrote one is waiting for it.
         """
         wanted = [candidate for candidate in found if _is_wanted(candidate, settings)]
@@ -118,8 +118,8 @@ class GenerationBuilder:
         policy = self.preflight.policy(self.home)
         unknown = policy.unknown(items)
         if unknown:
-            quick_first = promising_first(sorted(unknown, key=policy.is_slow), self.home)
-            await policy.examine(quick_first, config.section(""), wait=wait)
+            ordered = promising_first(unknown, self.home)
+            await policy.examine(ordered, config.section(""), wait=wait)
         policy.cache.save()
         return policy
 

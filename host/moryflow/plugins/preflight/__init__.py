@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .policy import AdmissionPolicy
 
+VERDICT = "="
+"""The beginning of the line with the verdict in what a child reports."""
+
 
 class PreflightStatus:
     """The admission policy of a host, made once there is a third-party plugin.

@@ -1,24 +1,22 @@
-"""Inside the probe: import, register, contribute. This runs in a forked process, which may end in any way."""
+"""Inside the probe: import, register, contribute. The process may end in any way, so all it says is written at once."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import errno
-import importlib
-import inspect
+import faulthandler
+import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from moryflow_sdk import PluginContext
-from moryflow_sdk.support.processes import children
 
 from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
@@ -28,12 +26,55 @@ from moryflow.plugins.lifecycle import PlainContext, start
 from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import failure_line
 
+from . import VERDICT
+
 Mark = Callable[[str], None]
-_FILES = 256
+MAX_FILES = 256
+_TRACES: list[int] = []
+"""The descriptor that the traceback is written to."""
+_write, _leave, _json = os.write, os._exit, json.dumps  # kept here before a plugin can replace them
+
+
+def main(request: Mapping[str, Any]) -> None:
+    """Run a probe and end the process. Never returns.
+
+    Standard output takes the report: each stage when it begins, then the verdict. Standard error takes tracebacks and what the
+    plugin prints.
+    """
+    report, trace = os.dup(1), os.dup(2)
+    _TRACES.append(trace)
+    os._exit = _leave_traced
+    silence()
+    seconds = float(request["seconds"])
+    limit(seconds)
+    try:
+        signal.alarm(int(seconds) + 2)  # in case the host has ended
+        faulthandler.enable(trace, all_threads=False)
+        faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
+        found = examine(request, lambda stage: _say(report, stage))
+        with suppress(BaseException):
+            sys.stdout.flush()
+        _say(report, VERDICT + _json(found))
+        _leave(0)
+    finally:
+        _leave(70)
+
+
+def _say(report: int, line: str) -> None:
+    data = line.encode() + b"\n"
+    while data:
+        data = data[_write(report, data) :]
+
+
+def _leave_traced(status: int) -> NoReturn:
+    """Exit as ``os._exit`` does, but write a traceback first, so that the verdict can name the line."""
+    with suppress(BaseException):
+        faulthandler.dump_traceback(_TRACES[0], all_threads=False)
+    _leave(status)
 
 
 class ProbeSettings:
-    """The person's settings as JSON: the part of a configuration that loading one plugin needs."""
+    """The user's settings as JSON: the part of a configuration that loading one plugin needs."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -56,11 +97,8 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
 
     :param mark: called with the name of each stage when it begins.
     """
-    sys.path[:] = request["path"]
     sys.dont_write_bytecode = True
-    importlib.invalidate_caches()
     show_printing()
-    atexit._clear()  # drop the helper's functions: this fork must not run them
     started = time.perf_counter()
     mark("import")
     try:
@@ -106,7 +144,7 @@ def _reads_terminal(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EBADF
 
 
-_TERMINAL_HINT = "an import must not read standard input, which is the person's terminal"
+_TERMINAL_HINT = "an import must not read standard input, which is the user's terminal"
 
 
 def _import_file(path: Path) -> dict[str, Any]:
@@ -132,20 +170,14 @@ def _load_plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     record = plugin_set.records[0]
     remarks = [failure_line(record)] if record.error else []
     mark("contribute")
-    raised: list[BaseException] = []
-    record = asyncio.run(_contribute(_with_notes(plugin_set, raised), PlainContext(home).of))
+    record = asyncio.run(_contribute(plugin_set, PlainContext(home).of))
     notes = [*remarks, *record.notes]
-    if fatal := next(filter(_is_fatal, raised), None):
-        error, file, line = describe(fatal, root_of(record.file))
-        failure = LoadFailure("contribute", error, file=file or record.file, line=line, hint=record.hint)
-        failure.__cause__ = fatal
-        return _failure_report(failure)
     file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
     return {"ok": True, "stage": "contribute", "failed_hooks": record.failed_hooks, **file}
 
 
 async def _contribute(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:
-    """Call the contribute hooks. If they raise, the plugin has not failed; if they harm the process, it has.
+    """Call the contribute hooks. If they raise, the plugin has not failed; if they end the process, it has.
 
     ``plugin_start`` is not called, because a plugin may have effects there.
     """
@@ -154,51 +186,22 @@ async def _contribute(plugin_set: PluginSet, contexts: Callable[[Any], PluginCon
     return (await start(plugin_set, contexts)).records[0]
 
 
-def _with_notes(plugin_set: PluginSet, raised: list[BaseException]) -> PluginSet:
-    """Return the set with hooks that add what they raise to `raised`."""
-    hooks = {
-        hook: tuple(replace(item, function=_note_errors(item.function, raised)) for item in items)
-        for hook, items in plugin_set.hooks.items()
-    }
-    return replace(plugin_set, hooks=hooks)
-
-
-def _note_errors(function: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
-    @contextmanager
-    def noting() -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    async def later(*arguments: Any) -> Any:
-        with noting():
-            return await function(*arguments)
-
-    wrapped = later if inspect.iscoroutinefunction(function) else noting()(function)
-    return wraps(function)(wrapped)
-
-
 def _failure_report(failure: LoadFailure, file: str = "") -> dict[str, Any]:
-    hint = _TERMINAL_HINT if any(map(_reads_terminal, _causes(failure))) else failure.hint
+    causes = _causes(failure)
+    hint = _TERMINAL_HINT if any(map(_reads_terminal, causes)) else failure.hint
+    hint = _LESS if any(isinstance(each, MemoryError) for each in causes) else hint
     found = {"ok": False, "fatal": _is_fatal(failure), "stage": failure.stage, "error": failure.message, "hint": hint}
     return {**found, "file": failure.file or file, "line": failure.line}
 
 
-def silence(output: int) -> None:
-    """Keep a plugin away from the helper's own streams.
+def silence() -> None:
+    """Keep the plugin away from the standard streams: what it prints is counted, and nothing can be read.
 
-    Standard input cannot be read at all: in the host it is the terminal, and an import that reads it would never end.
-
-    :param output: the descriptor that receives what the plugin prints, so that it can be counted.
+    In the host, standard input is the terminal, and an import that reads it would never end.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number, target in enumerate((nowhere, output, nowhere)):
+    for number, target in enumerate((nowhere, 2, nowhere)):
         os.dup2(target, number)
-    for descriptor in (output, nowhere):
-        if descriptor > 2:
-            os.close(descriptor)
 
 
 def machine_memory() -> int:
@@ -209,31 +212,21 @@ def machine_memory() -> int:
     return min(found)
 
 
-def limit(seconds: float) -> None:
-    """Limit processor time, open files and core dumps. Memory is watched instead: code may catch the error of a limit.
+_LESS = "load large data inside the functions that need it"
 
-    The memory limit that is set here is the whole machine's, which a host would meet too.
-    """
+
+def limit(seconds: float) -> None:
+    """Limit processor time, memory, open files and core dumps."""
     import resource
 
-    cpu = int(seconds) + 1
+    memory = min(2 << 30, machine_memory() // 4)
     for kind, limit in (
-        (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_AS, machine_memory()),
-        (resource.RLIMIT_NOFILE, _FILES),
+        (resource.RLIMIT_CPU, int(seconds) + 2),
+        (resource.RLIMIT_DATA, memory),  # RLIMIT_AS would count mapped files and reserved addresses too
+        (resource.RLIMIT_NOFILE, MAX_FILES),
         (resource.RLIMIT_CORE, 0),
     ):
         _, most = resource.getrlimit(kind)
         wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
         with suppress(OSError, ValueError):
             resource.setrlimit(kind, (wanted, most))
-
-
-def memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process and its children use; 0 if the system does not tell."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return 0
-    own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
-    return own + sum(memory_of(child) for child in children(pid))

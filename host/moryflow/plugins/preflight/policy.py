@@ -20,10 +20,8 @@ from moryflow.plugins.entry_points import read_installed
 from moryflow.plugins.importer import sources_of
 from moryflow.plugins.sources import Fingerprints, unit_of
 
-from .prober import Prober, ProbeVerdict, VerdictCache, shared_prober
+from .prober import USUAL_SECONDS, Prober, ProbeVerdict, VerdictCache, shared_prober
 
-SECONDS = 2.0
-"""Seconds a probe may take."""
 Item = Candidate | Path
 """What can be probed: a plugin or a file with tools."""
 
@@ -43,8 +41,7 @@ class AdmissionPolicy:
         self.doubted: set[Path] = set()
         """Code outside the home that changed while a shell command ran; it is not loaded again until a person consents."""
         self._prober = prober or shared_prober()
-        self._running: dict[str, tuple[Future[ProbeVerdict], Future[ProbeVerdict]]] = {}
-        """By key: the future of the prober's answer, and that of the verdict once it is cached."""
+        self._running: dict[str, Future[ProbeVerdict]] = {}
 
     def look_again(self) -> None:
         """Forget all verdicts if a package was installed or removed since."""
@@ -100,10 +97,6 @@ class AdmissionPolicy:
         digest = self.digest(item)
         return self.cache.get(_key(item, digest)) if digest else None
 
-    def is_slow(self, item: Item) -> bool:
-        """Whether the current version of an item was tried before and kept other probes waiting."""
-        return self.cache.is_slow(_key(item, self.digest(item)))
-
     def unknown(self, items: Iterable[Item]) -> list[Item]:
         """Return the items that may be run and whose current version has not been probed."""
         return [item for item in items if self._is_unknown(item)]
@@ -122,13 +115,12 @@ class AdmissionPolicy:
     async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float, first: bool = False) -> None:
         """Probe `items`. Probes that take longer than `wait` seconds go on in the background, and :attr:`news` is called.
 
-        :param wait: counted from when the helper is ready: a short command that gave up before would cache no verdict.
+        :param wait: counted from when the first child is ready: a short command that gave up before would cache no verdict.
         :param first: probe them before all others that wait.
         """
         futures = {self.ask(item, config) for item in items}
-        for asked, kept in [*self._running.values()] if first else ():
-            if kept in futures:
-                self._prober.hurry(asked)
+        for future in futures if first else ():
+            self._prober.hurry(future)
         if futures:
             asked = [asyncio.wrap_future(future) for future in futures]
             begun = asyncio.wrap_future(self._prober.begun)
@@ -139,28 +131,20 @@ class AdmissionPolicy:
             if not future.done():
                 future.add_done_callback(self._save_late)
 
-    def ask(self, item: Item, config: Mapping[str, Any], *, seconds: float = SECONDS) -> Future[ProbeVerdict]:
+    def ask(self, item: Item, config: Mapping[str, Any], *, seconds: float = USUAL_SECONDS) -> Future[ProbeVerdict]:
         """Begin a probe of `item`, or join one that runs; the verdict is cached."""
-        digest = self.digest(item)
-        key = _key(item, digest)
+        key = _key(item, self.digest(item))
         running = self._running.get(key)
-        if running is not None and not running[1].done():
-            return running[1]
-        request = {**_request(item, self.home, config, seconds), "whole": self.cache.is_slow(key)}
-        asked = self._prober.ask(request, partial(self.cache.note_slow, key))
-        kept: Future[ProbeVerdict] = Future()
-        self._running[key] = (asked, kept)
+        if running is None or running.done():
+            request = _request(item, self.home, config, seconds)
+            running = self._running[key] = self._prober.ask(request, partial(self._keep, key))
+        return running
 
-        def keep(done: Future[ProbeVerdict]) -> None:
-            verdict = done.result()
-            notes = tuple(map(hide, verdict.notes))
-            verdict = replace(verdict, hash=key, error=hide(verdict.error), hint=hide(verdict.hint), notes=notes)
-            self.cache.put(verdict)
-            self._running.pop(key, None)
-            kept.set_result(verdict)
-
-        asked.add_done_callback(keep)
-        return kept
+    def _keep(self, key: str, verdict: ProbeVerdict) -> ProbeVerdict:
+        notes = tuple(map(hide, verdict.notes))
+        verdict = replace(verdict, hash=key, error=hide(verdict.error), hint=hide(verdict.hint), notes=notes)
+        self.cache.put(verdict)
+        return verdict
 
     def _save_late(self, _: Future[ProbeVerdict]) -> None:
         self.cache.save()
@@ -188,7 +172,9 @@ def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) 
     return {**common, "candidate": item._replace(problem=None)._asdict(), "root": str(root)}
 
 
-async def probe(item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS) -> ProbeVerdict:
+async def probe(
+    item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = USUAL_SECONDS
+) -> ProbeVerdict:
     """Return the verdict on a plugin or a file with tools, from the cache or else from a probe.
 
     :param config: the person's settings as one object.
@@ -202,7 +188,9 @@ async def probe(item: Item, *, home: Path, config: Mapping[str, Any] | None = No
     return verdict
 
 
-def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = SECONDS) -> list[ProbeVerdict]:
+def probe_all(
+    items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = USUAL_SECONDS
+) -> list[ProbeVerdict]:
     """Probe all `items` again and block until all verdicts are there; for code that runs on a thread."""
     policy = AdmissionPolicy(home)
     asked = [policy.ask(item, config, seconds=seconds) for item in items]

@@ -1,11 +1,13 @@
-"""The host's side of the probe: verdicts, cached by content hash, and the helper process that finds them."""
+"""The host's side of the probe: verdicts, cached by content hash, and the child processes that find them."""
 
 from __future__ import annotations
 
 import atexit
-import itertools
 import json
 import os
+import re
+import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from moryflow.base.paths import keep
+
+from . import VERDICT
 
 _VERSION = 4
 AGAIN = 3600.0
@@ -97,19 +101,7 @@ class VerdictCache:
             self._verdicts[digest] = found  # moved to the end: the first ones are dropped
         return None if found is None or (found.timeout and time.time() - found.at > AGAIN) else found
 
-    def note_slow(self, digest: str) -> None:
-        """Note that code did not finish within a glance, as a verdict after which it is probed again at once."""
-        self._verdicts[digest] = ProbeVerdict(ok=False, timeout=True, hash=digest)
-        self._dirty = True
-
-    def is_slow(self, digest: str) -> bool:
-        """Whether code did not finish within a glance, or in time, when it was last probed."""
-        return digest in self._verdicts and self._verdicts[digest].timeout
-
     def put(self, verdict: ProbeVerdict) -> None:
-        """Cache a verdict. A lost verdict does not replace the note that the code is slow."""
-        if verdict.lost and self.is_slow(verdict.hash):
-            return
         self._verdicts.pop(verdict.hash, None)
         self._verdicts[verdict.hash] = replace(verdict, at=time.time(), fresh=True)
         self._dirty = True
@@ -147,156 +139,202 @@ class VerdictCache:
             return {}, {}
 
 
-_TRIES = 2
-"""How often a request is sent to a helper: if the helper dies, another probe beside it may have been the cause."""
+AT_ONCE = 2
+MAX_AT_ONCE = 8
+"""A probe that is slow lets one more begin, up to this many, so that plugins that hang do not keep the others waiting."""
+SLOW_SECONDS = 0.3
+MAX_START_SECONDS = 30.0
+"""Seconds until a child must be ready; the seconds of its probe count from then."""
+POLL_INTERVAL = 0.02
+MAX_PRINTED = 1 << 16
+"""Bytes that code may print during its import; if it prints more, the host shows none of it."""
+USUAL_SECONDS = 2.0
+"""Seconds of a probe that the host begins by itself; one that the user asks for has more."""
+_BEGIN = (
+    "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; "
+    "from moryflow.base import leave_out_pydantic_plugins; leave_out_pydantic_plugins(); "
+    "from moryflow.plugins.preflight.child import main; main(request)"
+)
+_FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 
 
 @dataclass(eq=False)
 class _Request:
-    request: dict[str, Any]
-    slow: Callable[[], None]
+    values: dict[str, Any]
+    keep: Callable[[ProbeVerdict], ProbeVerdict]
     future: Future[ProbeVerdict] = field(default_factory=Future)
-    tries: int = 0
+
+    def answer(self, verdict: ProbeVerdict) -> None:
+        kept = self.keep(verdict)
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(kept)
 
 
 class Prober:
-    """Passes requests to the helper process, and its answers to the waiting callers; for any thread."""
+    """Probes code in child processes, two at a time, and more if they are slow; for any thread."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._asked: dict[int, _Request] = {}
-        self._suspects: deque[_Request] = deque()
+        self._waiting: deque[_Request] = deque()
+        self._workers = 0
+        self._running: set[subprocess.Popen[bytes]] = set()
         self.begun: Future[None] = Future()
-        """Done when the helper has imported what it needs, which takes long on a busy machine."""
+        """Done when the first child has imported what it needs, which takes long on a busy machine."""
 
-    def ask(self, request: Mapping[str, Any], slow: Callable[[], None]) -> Future[ProbeVerdict]:
+    def ask(self, request: Mapping[str, Any], keep: Callable[[ProbeVerdict], ProbeVerdict]) -> Future[ProbeVerdict]:
         """Begin a probe. The returned future always gets a verdict.
 
-        :param slow: called, from another thread, if the probe was put behind others because it did not finish in a glance.
+        :param keep: called with the verdict, from another thread; the future gets what this returns.
         """
-        number = next(self._numbers)
-        asked = _Request({**request, "id": number, "path": list(sys.path)}, slow)
+        asked = _Request({**request, "path": list(sys.path)}, keep)
         with self._lock:
-            self._asked[number] = asked
-            self._send(asked)
+            self._waiting.append(asked)
+            if not self._workers:
+                self.begun = Future()
+            self._add_worker(AT_ONCE)
         return asked.future
+
+    def _add_worker(self, most: int) -> None:
+        if self._waiting and self._workers < most:
+            self._workers += 1
+            # No ThreadPoolExecutor: at its end Python would wait until everything in the queue is probed.
+            threading.Thread(target=self._work, name="moryflow-probing", daemon=True).start()
 
     def hurry(self, future: Future[ProbeVerdict]) -> None:
         """Move a waiting request to the front."""
-        with self._lock, suppress(OSError):
-            for number, asked in self._asked.items():
-                if asked.future is future:
-                    self._tell({"hurry": number})
+        with self._lock:
+            for asked in [asked for asked in self._waiting if asked.future is future]:
+                self._waiting.remove(asked)
+                self._waiting.appendleft(asked)
 
     def close(self) -> None:
-        """End the helper, and answer callers that still wait with a lost verdict."""
+        """End the children, and answer callers that still wait with a lost verdict."""
         with self._lock:
-            process, self._process = self._process, None
-            asked, self._asked = [*self._asked.values(), *self._suspects], {}
-            self._suspects.clear()
-        if process is not None:
-            _end(process)
-        for each in asked:
-            _answer(each, _lost_verdict("the host is closing"))
+            waiting, self._waiting = self._waiting, deque()
+            running, self._running = self._running, set()
+        for process in running:
+            _kill_group(process)
+        for asked in waiting:
+            asked.answer(_lost_verdict("the host is closing"))
 
-    def _send(self, asked: _Request) -> None:
-        asked.tries += 1
+    def _work(self) -> None:
+        while (asked := self._next()) is not None:
+            try:
+                verdict = self._probe(asked.values)
+            except (OSError, ValueError, TypeError) as error:  # no process, or the report is none
+                verdict = _lost_verdict(f"it cannot be probed: {getattr(error, 'strerror', None) or error}")
+            asked.answer(verdict)
+
+    def _next(self) -> _Request | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._workers -= 1
+            return None
+
+    def _probe(self, request: Mapping[str, Any]) -> ProbeVerdict:
+        command, pipe = [sys.executable, "-P", "-c", _BEGIN], subprocess.PIPE
+        environ = {**os.environ, "PYTHONBREAKPOINT": "0"}
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True)
+        assert process.stdout and process.stderr
+        self._running.add(process)
+        started = time.monotonic()
         try:
-            self._tell(asked.request)
-        except OSError as error:
-            self._asked.pop(asked.request["id"], None)
-            _answer(asked, _lost_verdict(f"it cannot be probed: {error.strerror or error}"))
+            found = _listen(process, request, self._on_ready, self._on_slow)
+        finally:
+            _kill_group(process)
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+            is_closing = process not in self._running
+            self._running.discard(process)
+        if is_closing:
+            return _lost_verdict("the host is closing")
+        return verdict_of({"ms": round((time.monotonic() - started) * 1000, 1), **found, "fresh": True})
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
-        stdin = self._started().stdin
-        assert stdin is not None
-        stdin.write(json.dumps(message).encode() + b"\n")
-        stdin.flush()
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        command = [sys.executable, "-P", "-c", _BEGIN]
-        environ = {**os.environ, "MORYFLOW_PROBE_PATH": json.dumps(sys.path), "PYTHONBREAKPOINT": "0"}
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environ,
-            start_new_session=True,
-        )
-        self.begun = Future()
-        reader = threading.Thread(target=self._read, args=(self._process, self.begun), name="moryflow-probing", daemon=True)
-        reader.start()
-        return self._process
-
-    def _read(self, process: subprocess.Popen[bytes], begun: Future[None]) -> None:
-        assert process.stdout is not None
-        process.stdout.readline()
-        begun.set_result(None)
-        for line in process.stdout:
-            answer = json.loads(line)
-            if "slow" in answer:
-                with suppress(KeyError):  # the host is closing
-                    self._asked[answer["id"]].slow()
-                continue
-            with self._lock:
-                asked = self._asked.pop(answer["id"], None)
-                self._next_suspect()
-            if asked is not None:
-                _answer(asked, verdict_of({**answer["verdict"], "fresh": True}))
-        process.stdout.close()
-        self._on_helper_end(process)
-
-    def _on_helper_end(self, process: subprocess.Popen[bytes]) -> None:
-        """Handle the end of the helper: probe its requests again, one at a time. If it ends again, that one was the cause."""
+    def _on_ready(self) -> None:
         with self._lock:
-            if self._process is not process:
-                return
-            self._process = None
-            _end(process)
-            lost, self._asked = list(self._asked.values()), {}
-            for asked in lost:
-                if asked.tries < _TRIES or len(lost) > 1:
-                    self._suspects.append(asked)
+            if not self.begun.done():
+                self.begun.set_result(None)
+
+    def _on_slow(self) -> None:
+        with self._lock:
+            self._add_worker(MAX_AT_ONCE)
+
+
+def _listen(
+    process: subprocess.Popen[bytes], request: Mapping[str, Any], on_ready: Callable[[], None], on_slow: Callable[[], None]
+) -> dict[str, Any]:
+    """Give a child its request, and return its verdict or one that says how it ended."""
+    assert process.stdin and process.stdout and process.stderr
+    with suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(json.dumps(request).encode())
+    lines, report, trace, printed = list[str](), b"", b"", 0
+    seconds = float(request["seconds"])
+    deadline = slow_at = time.monotonic() + MAX_START_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for stream in (process.stdout, process.stderr):
+            selector.register(stream, selectors.EVENT_READ)
+        while time.monotonic() < deadline:
+            has_ended = process.poll() is not None  # asked before reading: what it wrote last is read first
+            events = selector.select(POLL_INTERVAL)
+            for key, _ in events:
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    selector.unregister(key.fileobj)
+                elif key.fileobj is process.stdout:
+                    report += data
                 else:
-                    _answer(asked, _lost_verdict("it ended the process that probed it", fatal=True))
-            self._next_suspect()
-
-    def _next_suspect(self) -> None:
-        """Send the next request whose helper ended, once no other request runs that it could take down with it."""
-        if self._suspects and not self._asked:
-            asked = self._suspects.popleft()
-            self._asked[asked.request["id"]] = asked
-            self._send(asked)
-
-
-_BEGIN = (
-    "import json, os, sys; sys.path[:] = json.loads(os.environ.pop('MORYFLOW_PROBE_PATH')); "
-    "from moryflow.base import leave_out_pydantic_plugins; leave_out_pydantic_plugins(); "
-    "from moryflow.plugins.preflight.helper import main; main()"
-)
-
-
-def _answer(asked: _Request, verdict: ProbeVerdict) -> None:
-    if asked.future.set_running_or_notify_cancel():
-        asked.future.set_result(verdict)
+                    trace, printed = (trace + data)[-MAX_PRINTED:], printed + len(data)
+            is_new, lines = not lines, report.decode("utf-8", "replace").split("\n")[:-1]
+            if lines and is_new:
+                deadline, slow_at = time.monotonic() + seconds, time.monotonic() + SLOW_SECONDS
+                on_ready()
+            if time.monotonic() > slow_at:
+                slow_at = deadline
+                on_slow()
+            if lines and lines[-1].startswith(VERDICT):
+                return {**json.loads(lines[-1].removeprefix(VERDICT)), "loud": printed > MAX_PRINTED}
+            if has_ended and not events:
+                break
+    if not lines:
+        raise OSError(f"its process ended before it was ready (exit code {process.poll()})")
+    return _ending(process.poll(), request) | {"stage": lines[-1]} | _place(trace, request)
 
 
-def _lost_verdict(error: str, *, fatal: bool = False) -> ProbeVerdict:
-    return ProbeVerdict(ok=False, stage="import", error=error, fatal=fatal, lost=not fatal, fresh=True)
+def _ending(code: int | None, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fatal verdict on a child that gave none; without a `code`, it still runs at its deadline."""
+    fatal = {"ok": False, "fatal": True}
+    if code is None:
+        seconds, hint = float(request["seconds"]), "import heavy libraries inside the functions that need them"
+        if seconds <= USUAL_SECONDS and "file" not in request:  # a file with tools is not a plugin
+            hint += "; moryflow plugin check gives it more time"
+        return {**fatal, "error": f"it did not finish in {seconds:g} s", "hint": hint, "timeout": True}
+    if code >= 0:
+        return {**fatal, "error": f"it ended the process without a message (exit code {code})"}
+    if code == -signal.SIGXCPU:
+        return {**fatal, "error": "it used up its processor time", "timeout": True}
+    return {**fatal, "error": f"it crashed the process ({signal.Signals(-code).name})"}
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the helper's input, which ends it, and wait for it at most 0.2 seconds."""
+def _place(trace: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the file and the line of the code where its traceback ends, else its root."""
+    root = str(request.get("root") or request.get("file") or "")
+    folder = root.removesuffix("__init__.py").rstrip("/") + "/"
+    for found, number in _FRAME.findall(trace):
+        name = os.fsdecode(found)
+        if root and (name == root or name.startswith(folder)):
+            return {"file": name, "line": int(number)}
+    return {"file": root}
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):
-        if process.stdin is not None:
-            process.stdin.close()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(0.2)
+        os.killpg(process.pid, signal.SIGKILL)  # also if the child has ended: others may be in its group
+
+
+def _lost_verdict(error: str) -> ProbeVerdict:
+    return ProbeVerdict(ok=False, stage="import", error=error, lost=True, fresh=True)
 
 
 _shared = Prober()
