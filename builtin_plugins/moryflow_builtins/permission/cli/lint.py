@@ -6,13 +6,11 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn, thaw
-from moryflow_sdk.support.patterns import PREFIXES, Pattern, TooMany, address_pattern, braces, compile_rule
+from moryflow_sdk.support.patterns import Pattern, address_pattern, compile_rule
 from moryflow_sdk.support.protected_files import sensitive
 from moryflow_sdk.support.sandbox import COMMANDS, NETWORK
 from moryflow_sdk.support.texts import visible
@@ -83,9 +81,9 @@ class Remark(NamedTuple):
 
 def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
     """Yield remarks on the user's rules, in the order of the rules."""
-    every = LaterRules(rules)
-    for place, reach in enumerate(every.reaches):
-        rule, pattern = reach.rule, reach.compiled.pattern
+    every = _Rules(rules)
+    for place, compiled in enumerate(every.known):
+        rule, pattern = compiled.rule, compiled.pattern
         problem = pattern.problem or mistake(rule, pattern)
         if problem:
             yield Remark("invalid" if pattern.problem else "dead", f"it can never match: {problem}", rule)
@@ -94,11 +92,11 @@ def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
             message = f"its * stops at the next /, so it matches no address further down; write {shortened(wider)} for all"
             yield Remark("narrow", message, rule)
         if later := every.covering(place):
-            what = "says the same" if rule.decision == later.rule.decision else "always wins"
-            message = f"it has no effect: the later {rule_words(later.rule)} covers all of it and {what}"
-            yield Remark("shadowed", message, rule, later.rule)
+            what = "says the same" if rule.decision == later.decision else "always wins"
+            message = f"it has no effect: the later {rule_words(later)} covers all of it and {what}"
+            yield Remark("shadowed", message, rule, later)
         elif rule.decision == "allow":
-            loose = _remark_on_file_allow(every, place) if rule.domain in ("read", "edit") else _remark_on_allow(reach)
+            loose = _remark_on_file_allow(every, place) if rule.domain in ("read", "edit") else _remark_on_allow(compiled)
             if loose:
                 yield Remark(*loose, rule)
 
@@ -119,15 +117,16 @@ def without_repeats(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
 # ---------------------------------------------------------------- rules that allow too much
 
 
-def _remark_on_allow(reach: Reach) -> tuple[Kind, str] | None:
+def _remark_on_allow(compiled: CompiledRule) -> tuple[Kind, str] | None:
     """Return the kind and text of a remark if an allow for commands or tools opens more than its author may have meant."""
-    rule, pattern = reach.rule, reach.compiled.pattern
-    if rule.domain in ("mcp", "tool") and reach.everything:
+    rule, pattern = compiled.rule, compiled.pattern
+    everything = rule.pattern in ("*", "**")
+    if rule.domain in ("mcp", "tool") and everything:
         what = "every tool of every server" if rule.domain == "mcp" else "every tool that does not say what it touches"
         return "dangerous", f"it lets {what} run without a question, also those that come later"
     if rule.domain != "bash" or pattern.exact:
         return None
-    if reach.everything:
+    if everything:
         still = "; ".join(f"{what} ({example})" for what, example in STILL_ASKED)
         return "dangerous", f"any program runs, but not every command goes unasked. Still asked: {still}"
     if " " in pattern.literal:
@@ -140,14 +139,17 @@ def _remark_on_allow(reach: Reach) -> tuple[Kind, str] | None:
     return "dangerous", f"it covers every program whose name begins with {pattern.literal!r}; {hint}"
 
 
-def _remark_on_file_allow(every: LaterRules, place: int) -> tuple[Kind, str] | None:
+def _remark_on_file_allow(every: _Rules, place: int) -> tuple[Kind, str] | None:
     """Return the kind and text of a remark if an allow for files opens files that the defaults protect."""
-    reach = every.reaches[place]
-    rule, exact = reach.rule, reach.compiled.pattern.exact
+    rule, exact = every.known[place].rule, every.known[place].pattern.exact
     elsewhere = ("fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md")
     if rule.domain == "edit" and not exact and any(every.decides(place, target) for target in elsewhere):
         return "dangerous", "it lets files outside the vault be changed without a question"
-    silenced = (text for text in _guarded_files(reach) if every.decides(place, text) and _is_guarded(rule.domain, text))
+    silenced = (
+        text
+        for text in _guarded_files(every.known[place].pattern)
+        if every.decides(place, text) and _is_guarded(rule.domain, text)
+    )
     text = next(silenced, "")
     if text.startswith("fs:"):
         return "dangerous", f"it opens files of secrets outside the vault, for example {text}"
@@ -162,9 +164,8 @@ def _is_guarded(domain: str, target: str) -> bool:
     return hit is not None and protects(hit.rule)
 
 
-def _guarded_files(reach: Reach) -> Iterator[str]:
+def _guarded_files(pattern: Pattern) -> Iterator[str]:
     """Yield protected files that the rule may cover: in the folder that its pattern begins with, and elsewhere."""
-    pattern = reach.compiled.pattern
     kind, _, rest = pattern.literal.partition(":")
     if kind not in ("vault", "fs"):
         kind, rest = "vault", pattern.literal
@@ -218,139 +219,63 @@ def _line(remark: Remark) -> str:
 
 # ---------------------------------------------------------------- rules that cover others
 
-_FRESH = "\ue001"
-"""A character that is in no pattern, so only a wildcard can match it."""
-_TEXT_FILLINGS = ("", _FRESH, f"{_FRESH} -x /etc;{_FRESH}")
-_PATH_FILLINGS = (("", ""), (_FRESH, ""), (_FRESH, _FRESH), (f".{_FRESH}.x", "/".join([_FRESH * 2] * 9)))
-_PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)", re.DOTALL)
-
-
-class Reach:
-    """A rule, its compiled pattern, and examples of targets that it matches."""
-
-    def __init__(self, compiled: CompiledRule) -> None:
-        self.compiled = compiled
-        self.rule = compiled.rule
-
-    @property
-    def everything(self) -> bool:
-        """Whether it matches every target of its domain."""
-        return self.rule.pattern in ("*", "**")
-
-    @cached_property
-    def examples(self) -> tuple[str, ...]:
-        """Targets that the rule matches; none for a pattern that cannot be filled in, such as ``regex:`` or ``[ab]``."""
-        rule = self.rule
-        if rule.pattern.startswith("regex:") or self.everything:
-            return ()
-        if rule.domain in ("read", "edit", "web_fetch") and not rule.pattern.startswith("tool:"):
-            candidates = () if "[" in rule.pattern else _paths(rule)
-        else:
-            candidates = _texts(rule)
-        return tuple(dict.fromkeys(text for text in candidates if self.compiled.matches(text)))
-
-    def covers(self, other: Reach) -> bool:
-        """Whether this rule matches everything that `other` matches."""
-        rule, other_rule = self.rule, other.rule
-        bound = rule.folder not in (None, other_rule.folder) or rule.contents not in ({}, other_rule.contents)
-        if bound or self.compiled.pattern.problem:
-            return False
-        if self.everything:
-            return True
-        if rule.pattern == other_rule.pattern:
-            narrower = rule.decision == "allow" and other_rule.decision != "allow"
-            return not (narrower and rule.pattern.startswith("regex:"))
-        return bool(other.examples) and all(map(self.compiled.matches, other.examples))
-
-
-def _texts(rule: Rule) -> Iterator[str]:
-    prefix = next((p for p in (*PREFIXES[rule.domain], "tool:") if rule.pattern.startswith(p)), PREFIXES[rule.domain][0])
-    body = rule.pattern.removeprefix(prefix)
-    for filling in _TEXT_FILLINGS:
-        yield prefix + re.sub(r"\\([*\\])|(\*)", lambda found, f=filling: found[1] or f, body)
-
-
-def _paths(rule: Rule) -> Iterable[str]:
-    pattern, allows = rule.pattern, rule.decision == "allow"
-    pattern = address_pattern(pattern, allows=allows) if rule.domain == "web_fetch" else pattern
-    prefix = next((p for p in PREFIXES[rule.domain] if pattern.startswith(p)), "")
-    try:
-        alternatives = braces(pattern.removeprefix(prefix))
-    except TooMany:
-        return ()
-    return chain.from_iterable(_example_targets(rule.domain, prefix, body) for body in alternatives)
-
-
-def _example_targets(domain: str, prefix: str, body: str) -> Iterator[str]:
-    """Yield targets that `body` matches, with its wildcards filled in several ways."""
-    for place in (prefix,) if prefix else PREFIXES[domain]:
-        for name, deep in _PATH_FILLINGS:
-            text = _PATH_TOKEN.sub(lambda found, n=name, d=deep: _fill_wildcard(found, n, d), body)
-            rooted = text if place == "url:" or text.startswith(("/", "~")) else f"/{text}"
-            whole = place + re.sub(r"(?<!:)//+", "/", rooted)
-            yield whole
-            if whole.endswith("/"):
-                yield whole[:-1]  # `a/**` also matches the folder itself, whose target is `a`
-
-
-def _fill_wildcard(found: re.Match[str], name: str, deep: str) -> str:
-    escaped, many, star, _ = found.groups()
-    if escaped is not None:
-        return escaped
-    return deep if many else name if star else _FRESH
-
-
-_WILD = ""
 MAX_COMPARED = 100
-"""How many later rules with a wildcard a rule is compared with. Without a limit, thousands of rules take minutes; with it,
-a remark may be missed."""
+"""How many later rules a rule is compared with; without a limit, thousands of rules take minutes."""
+_MAGIC = frozenset("*?[]{}\\")
 
 
-class LaterRules:
-    """Rules in matching order, to find the later rules that shadow an earlier one.
-
-    Rules about the sandbox are left out, because they match no command.
-    """
+class _Rules:
+    """The rules that match commands, files and tools, in matching order; those about the sandbox are left out."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         compiled = compile_rules(rules)
         by_rule = {one.rule: one for domain in compiled.by_domain for one in compiled.of(domain)}
         sandbox = {("bash", COMMANDS), ("bash", NETWORK)}
-        known = [rule for rule in rules if rule in by_rule and (rule.domain, rule.pattern) not in sandbox]
-        self.reaches = [Reach(by_rule[rule]) for rule in known]
-        self._places: dict[tuple[str, str], list[int]] = {}
-        for place, reach in enumerate(self.reaches):
-            for key in _keys(reach):
-                self._places.setdefault((reach.rule.domain, key), []).append(place)
+        self.known = [by_rule[rule] for rule in rules if rule in by_rule and (rule.domain, rule.pattern) not in sandbox]
+        self._alike: dict[tuple[str, str], list[int]] = {}
+        for place, one in enumerate(self.known):
+            for key in {one.rule.pattern, "" if _beginning(one.rule) is not None else one.rule.pattern, "all"}:
+                self._alike.setdefault((one.rule.domain, key), []).append(place)
 
-    def covering(self, place: int) -> Reach | None:
-        """Return the first later rule that covers the one at `place`."""
-        reach = self.reaches[place]
-        later = self._after(place, reach.rule.pattern, *reach.examples[:1])
-        return next((other for other in later if other.covers(reach)), None)
+    def _after(self, place: int, key: str) -> list[int]:
+        places = self._alike.get((self.known[place].rule.domain, key), [])
+        start = bisect_right(places, place)
+        return places[start : start + MAX_COMPARED]
+
+    def covering(self, place: int) -> Rule | None:
+        """Return the first later rule that surely matches all that the one at `place` does."""
+        rule = self.known[place].rule
+        later = sorted({*self._after(place, rule.pattern), *self._after(place, "")})
+        return next((self.known[other].rule for other in later if _covers(self.known[other], rule)), None)
 
     def decides(self, place: int, target: str) -> bool:
         """Whether the rule at `place` matches `target` and no later one does."""
-        if not self.reaches[place].compiled.matches(target):
+        if not self.known[place].matches(target):
             return False
-        return not any(other.compiled.matches(target) for other in self._after(place, target))
-
-    def _after(self, place: int, *keys: str) -> list[Reach]:
-        """Return the later rules for everything, those with a wildcard, and those indexed under `keys`."""
-        found: set[int] = set()
-        for key in ("*", _WILD, *keys):
-            places = self._places.get((self.reaches[place].rule.domain, key), ())
-            start = bisect_right(places, place)
-            found.update(places[start : start + MAX_COMPARED])
-        return [self.reaches[other] for other in sorted(found)]
+        return not any(self.known[other].matches(target) for other in self._after(place, "all"))
 
 
-def _keys(reach: Reach) -> set[str]:
-    """Return the keys that a rule is indexed under: its pattern, and the one target it matches, or the key for wildcards."""
-    if reach.everything:
-        return {"*"}
-    exact = reach.examples[:1] if reach.compiled.pattern.exact else ()
-    return {reach.rule.pattern, *(exact or (_WILD,))}
+def _beginning(rule: Rule) -> str | None:
+    """Return the text whose every continuation `rule` matches; ``None`` if there is none."""
+    pattern = rule.pattern
+    if pattern in ("*", "**"):
+        return ""
+    if pattern.startswith("regex:"):
+        return None
+    text = pattern.removesuffix("**") if rule.domain in ("read", "edit", "web_fetch") else pattern.removesuffix("*")
+    if text == pattern or not _MAGIC.isdisjoint(text):
+        return None
+    return text if rule.domain not in ("read", "edit", "web_fetch") or text.endswith(("/", ":")) else None
+
+
+def _covers(later: CompiledRule, rule: Rule) -> bool:
+    wide = later.rule
+    if wide.folder not in (None, rule.folder) or wide.contents not in ({}, rule.contents) or later.pattern.problem:
+        return False
+    if wide.pattern == rule.pattern:  # an expression of an allow must match the whole text, that of another a part of it
+        return not (wide.pattern.startswith("regex:") and wide.decision == "allow" != rule.decision)
+    beginning = _beginning(wide)
+    return beginning is not None and rule.pattern.startswith(beginning)
 
 
 # ---------------------------------------------------------------- patterns that can match no target
