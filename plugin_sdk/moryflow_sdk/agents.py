@@ -27,7 +27,7 @@ class ModelSettings(Frozen):
 class Agent(Frozen):
     """An agent that can work in a session.
 
-    :param mode: ``primary`` agents are chosen by a person, ``subagent`` ones by another agent, ``all`` by both.
+    :param mode: ``primary`` agents are chosen by the user, ``subagent`` ones by another agent, ``all`` by both.
     :param prompt: replaces the built-in system prompt if it is not empty.
     :param tools: names or globs of the tools that the agent may use, ``None`` for all; `deny_tools` excludes some of them.
     :param rules: permission rules of its own; they can only narrow a parent's.

@@ -170,7 +170,7 @@ class ToolResult(Frozen):
     :param code: for errors, a short stable reason (``invalid_args``, ``unknown_tool``, ``not_found`` …).
     :param title: one line for people, for example ``read notes.md (120 lines)``.
     :param metadata: JSON for hooks and clients, never sent to the model. If it contains a text `diff` (the path first, then the
-        changes), a person sees that after the call.
+        changes), the user sees that after the call.
     :param spool: a file that contains the whole output if it was too large for memory (over 32 MiB).
     :param format: ``json`` if the body returned something other than text and the host wrote it as JSON.
     :param truncated: whether the model reads only a part; `output_id` then names the stored whole output, `path` its file.

@@ -55,7 +55,7 @@ class CommandContext(Protocol):
         ...
 
     def configure(self, setting: Sequence[str], value: Any) -> bool:
-        """Set a value in the person's configuration, keeping its comments; ``None`` removes it. Return whether it changed.
+        """Set a value in the user's configuration, keeping its comments; ``None`` removes it. Return whether it changed.
 
         :param setting: the path of names to the setting: ``("mcp", "servers", "docs")``.
         :raises ConfigError: the file does not parse or cannot be written, or a tool started this program.
@@ -84,7 +84,7 @@ class CommandContext(Protocol):
 class SlashResult:
     """What a slash command did: `text` is shown, `prompt` is sent to the agent.
 
-    :param foreign: `prompt` contains text that somebody else wrote. Nothing in it counts as typed by the person: it
+    :param foreign: `prompt` contains text that somebody else wrote. Nothing in it counts as typed by the user: it
         attaches no files, starts no sub-agent and agrees to nothing.
     """
 

@@ -34,7 +34,7 @@ class PluginContext(Protocol):
 
     :ivar environ: the host's environment variables; look up API keys here.
     :ivar profile: ``local`` or ``remote``.
-    :ivar safe_mode: whether only built-in plugins run, and none of the person's own code.
+    :ivar safe_mode: whether only built-in plugins run, and none of the user's own code.
     :ivar name: the plugin's name.
     :ivar home: Moryflow's own folder, ``~/.moryflow``.
     :ivar data_dir: the plugin's own folder, which exists and is kept across updates.
@@ -71,7 +71,7 @@ class Turn(Protocol):
     :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
     :ivar agent: the agent of this turn; `model` is the model it uses, ``None`` when the turn calls none.
     :ivar purpose: what the model calls of this turn are for: ``main``, ``child``, ``direct`` (no model), ``compact``, …
-    :ivar profile: ``local``, or ``remote`` for a person who is not at this machine.
+    :ivar profile: ``local``, or ``remote`` for a user who is not at this machine.
     :ivar headless: whether there is nobody to ask.
     :ivar plugin_set: content hash of the generation: the loaded plugins and what they contribute.
     :ivar data_dir: a folder of the plugin's own, kept across updates.
@@ -117,12 +117,12 @@ class Turn(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the person has stopped the turn."""
+        """Whether the user has stopped the turn."""
         ...
 
     @property
     def grants(self) -> tuple[Rule, ...]:
-        """Rules that a person granted for this session, in order."""
+        """Rules that the user granted for this session, in order."""
         ...
 
     @property
@@ -179,7 +179,7 @@ class ToolContext(Turn, Protocol):
     mark: str
 
     def progress(self, text: str) -> None:
-        """Show `text` to the person while the tool runs. Works from any thread; the text is never stored."""
+        """Show `text` to the user while the tool runs. Works from any thread; the text is never stored."""
         ...
 
     def metadata(self, **values: Any) -> None:
@@ -187,9 +187,9 @@ class ToolContext(Turn, Protocol):
         ...
 
     async def ask(self, question: Ask) -> None:
-        """Ask the person a question in the middle of a tool.
+        """Ask the user a question in the middle of a tool.
 
-        :raises Denied: the person refused, or nobody could be asked.
+        :raises Denied: the user refused, or nobody could be asked.
         """
         ...
 

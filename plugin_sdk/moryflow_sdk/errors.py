@@ -63,7 +63,7 @@ class ToolError(MoryflowError):
 
 
 class Denied(MoryflowError):
-    """A rule, a plugin or the person refused, or nobody could be asked. :meth:`ToolContext.ask` raises it."""
+    """A rule, a plugin or the user refused, or nobody could be asked. :meth:`ToolContext.ask` raises it."""
 
     code = "denied"
 

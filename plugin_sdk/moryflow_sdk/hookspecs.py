@@ -150,7 +150,7 @@ def commands(ctx: PluginContext) -> Iterable[Command]:  # type: ignore[empty-bod
     :param ctx: this plugin's context.
     :returns: commands; a command with the name of one of the host's is refused.
 
-    For what a person, not the model, wants to do with the plugin.
+    For what the user, not the model, wants to do with the plugin.
     """
 
 
@@ -241,7 +241,7 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:  # typ
 def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
     """Judge a call.
 
-    Called once per call, in call order; every implementation is called. It is called again if, after a person's answer, the
+    Called once per call, in call order; every implementation is called. It is called again if, after the user's answer, the
     call leads to other files or folders than before, and when a call that waited is continued later.
 
     :param call: exactly what will run: validated arguments, resolved targets, hash.
@@ -258,7 +258,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[emp
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
     """Learn the final ruling before the tool runs, and make it stricter if necessary.
 
-    Called once per call, after the mode, a person's answer, or the absence of a person was applied.
+    Called once per call, after the mode, the user's answer, or the absence of the user was applied.
 
     :param call: the call.
     :param ruling: what was decided, by whom and why.

@@ -154,7 +154,7 @@ Purpose = Literal["main", "child", "direct", "compact", "title", "complete"]
 class ModelInfo(Frozen):
     """A model that a provider can serve.
 
-    :param id: what a person types after ``-m``, for example ``openai/gpt-4.1`` or ``local``.
+    :param id: what the user types after ``-m``, for example ``openai/gpt-4.1`` or ``local``.
     :param name: the name that is sent to the provider.
     :param family: ``gpt`` models are offered ``apply_patch`` instead of ``edit`` and ``write``.
     :param context_window: tokens of prompt and answer together, ``None`` if unknown.
@@ -234,7 +234,7 @@ class ToolInputDelta(Frozen):
 
 
 class Status(Frozen):
-    """Something that a person should see while a model gets ready, for example that it is loaded or downloaded.
+    """Something that the user should see while a model gets ready, for example that it is loaded or downloaded.
 
     :param lasting: it is still true after the answer, such as a parameter that the service refused: a run says it on standard
         error, and the session keeps it.
@@ -309,7 +309,7 @@ class Installable(Protocol):
         ...
 
     def download_size(self) -> int:
-        """Return how many bytes :meth:`install` would download; a person sees the number before the download."""
+        """Return how many bytes :meth:`install` would download; the user sees the number before the download."""
         ...
 
     def install(self, progress: Callable[[str, int, int], None]) -> None:

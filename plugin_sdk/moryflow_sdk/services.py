@@ -403,7 +403,7 @@ class Complete(Protocol):
 
 
 class CodeLoader(Protocol):
-    """Import a Python file from source, under its own name, after a person has consented to it."""
+    """Import a Python file from source, under its own name, after the user has consented to it."""
 
     def read(self, path: Path) -> bytes:
         """Return the content of a file that may be imported, without importing it.
@@ -450,7 +450,7 @@ class Emit(Protocol):
     """Publish an event of the plugin's own; its type becomes ``plugin.<name>.<type>``."""
 
     def __call__(self, type: str, /, **data: Any) -> None:
-        """Publish the event; works from any thread. The ``text`` of type ``notice`` is shown to a person at a terminal."""
+        """Publish the event; works from any thread. The ``text`` of type ``notice`` is shown to the user at a terminal."""
         ...
 
 

@@ -84,7 +84,7 @@ class Remember(Frozen):
 
 
 class Offer(Frozen):
-    """Rules that a person may add in answer to a question, beside *always*. Only the first such question of a folder shows it.
+    """Rules that the user may add in answer to a question, beside *always*. Only the first such question of a folder shows it.
 
     :param name: the name of a preset of rules; the plugin with the presets returns its rules by ``preset_rules(name)``.
     :param says: what they do, in words that follow "from now on".
@@ -125,15 +125,15 @@ class Allow(_Spoken):
 
 
 class Ask(_Spoken):
-    """A person must agree first.
+    """The user must agree first.
 
     :param reason: one sentence shown in the question.
     :param remember: what *always* would store; without it the answer counts for this call only.
     :param contents: what else the answer covers, by name, such as the hash of a script that the call starts. After the answer,
         right before the call runs, the gates are asked again; if their questions or these contents have changed, the answer is
         void.
-    :param opens: paths of files that the question names; if the person agrees, the sandbox leaves them readable and writable.
-    :param unusual: what the person reads below the call: what is unusual about it, in one line, empty if nothing is; without
+    :param opens: paths of files that the question names; if the user agrees, the sandbox leaves them readable and writable.
+    :param unusual: what the user reads below the call: what is unusual about it, in one line, empty if nothing is; without
         it, the reason.
     :param offer: rules that would answer this question and others like it.
     """
@@ -221,7 +221,7 @@ class Ruling(Frozen):
     """The combined verdict of all gates, after mode and headless were applied, as ``tool_decided`` receives it.
 
     :param decision: what happens: the call runs (``allow``), is refused (``deny``), or ends the turn (``stop``);
-        ``ask`` means that the person has not answered yet.
+        ``ask`` means that the user has not answered yet.
     :param verdicts: every gate's own verdict, by plugin name, in order.
     :param mode: the session's mode at the time of the decision.
     :param by: who decided: ``rule``, ``mode``, ``user`` or ``headless``.
@@ -248,7 +248,7 @@ class Ruling(Frozen):
 
 
 def settle(verdict: Verdict, *, mode: str, headless: bool) -> Decision:
-    """Return the decision that `verdict` leads to in `mode`, with a person to ask or without one (`headless`).
+    """Return the decision that `verdict` leads to in `mode`, with the user to ask or without one (`headless`).
 
     ``full_access`` turns a verdict that may be bypassed into allow; if nobody can be asked, ask becomes deny. The kernel and
     ``permission test`` both use this definition.

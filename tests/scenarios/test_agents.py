@@ -71,7 +71,7 @@ async def test_a_task_runs_in_a_session_of_its_own_and_comes_back_as_text_summar
     assert told["status"] == "ok" and told["output"].startswith("It says hello.") and kids[0].id in told["output"]
     assert told["metadata"]["session"] == kids[0].id and told["metadata"]["calls"] == {"read": 1}
     assert told["metadata"]["summary"].endswith("completed, 2 steps, calls: read 1")
-    assert "go on with what the person asked for" in rig.path[3].payload["text"]
+    assert "go on with what the user asked for" in rig.path[3].payload["text"]
     assert {event.agent for event in events if event.parent == result.session} == {"finder"}
     assert result.usage.input == 40
 

@@ -1,4 +1,4 @@
-"""Write the summary without a model: the first line of everything the person said.
+"""Write the summary without a model: the first line of everything the user said.
 
 Copy it to ``~/.moryflow/plugins/``. Costs nothing, works offline; the host adds files, outputs, denials and failures.
 """

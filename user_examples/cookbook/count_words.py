@@ -1,6 +1,6 @@
 """A tool that says how far it is.
 
-While the tool works, a person sees its last progress line; the model reads only the result. A tool that looks at
+While the tool works, the user sees its last progress line; the model reads only the result. A tool that looks at
 ``context.cancelled`` ends soon after Ctrl-C.
 
 Try it: ``moryflow tool run count_words --folder . -v``.

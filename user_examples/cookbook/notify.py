@@ -25,7 +25,7 @@ config_model = Settings
 
 @hookimpl(events="turn.finish")
 def event(event: Event, turn: Turn | None) -> None:
-    """Tell the person of turns of their own; those of sub-agents have a parent."""
+    """Tell the user of turns of their own; those of sub-agents have a parent."""
     if turn is None or event.parent is not None:
         return
     if turn.config.command:

@@ -18,5 +18,5 @@ CRITIC = Agent(
 
 @hookimpl
 def agents(ctx: PluginContext) -> list[Agent]:
-    """It is listed by ``moryflow agent list`` beside the person's own."""
+    """It is listed by ``moryflow agent list`` beside the user's own."""
     return [CRITIC]

@@ -16,7 +16,7 @@ ABBREVIATION = re.compile(rf"\b({'|'.join(WORDS)})\b")
 
 @hookimpl
 def chat_messages(messages: Sequence[Message]) -> list[Message]:
-    """Change what the person wrote in this request; the session keeps their words.
+    """Change what the user wrote in this request; the session keeps their words.
 
     The same message gets the same text in every step, so that the provider's cache holds.
     """

@@ -1,4 +1,4 @@
-"""A command for a person: ``moryflow vault-size``, and ``/vault-size`` in ``chat``.
+"""A command for the user: ``moryflow vault-size``, and ``/vault-size`` in ``chat``.
 
 Copy it to ``~/.moryflow/plugins/my_commands.py``.
 """
@@ -35,7 +35,7 @@ def at_a_shell() -> click.Command:
 
 
 async def in_chat(text: str, turn: Turn) -> SlashResult:
-    """In a conversation: shown to the person; with ``prompt=`` it would be sent to the agent."""
+    """In a conversation: shown to the user; with ``prompt=`` it would be sent to the agent."""
     found = measured(turn.vault)
     return SlashResult(text=f"{found['files']} notes, {found['bytes']} bytes")
 

@@ -96,7 +96,7 @@ def rename(title: str, context: ToolContext) -> str:
 # example of: Emit
 @tool
 def announce(text: str, context: ToolContext) -> str:
-    """Tell observers something; a person at a terminal sees a notice."""
+    """Tell observers something; the user at a terminal sees a notice."""
     context.emit("announced", text=text)  # the event plugin.NAME.announced
     context.emit("notice", text=text)
     return "told"

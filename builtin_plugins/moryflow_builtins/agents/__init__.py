@@ -1,7 +1,7 @@
 """The agents that come with Moryflow: ``build``, ``plan``, ``general``, ``explore``, and the hidden ``title`` and ``summary``.
 
-They are Markdown files beside this one, read by the same parser as a person's agents. ``build`` has no prompt of its own: it
-uses the built-in prompt, or the person's (``moryflow config prompt``).
+They are Markdown files beside this one, read by the same parser as the user's agents. ``build`` has no prompt of its own: it
+uses the built-in prompt, or the user's (``moryflow config prompt``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ NAMES = ("build", "plan", "general", "explore", "title", "summary")
 
 @hookimpl
 def agents() -> list[Agent | Diagnostic]:
-    """Read the files; problems are reported like those of a person's files."""
+    """Read the files; problems are reported like those of the user's files."""
     read = [read_agent(Path(__file__).with_name(f"{name}.md"), reserved=frozenset()) for name in NAMES]
     return [item for agent, wrong in read for item in ([agent] if agent else []) + wrong]

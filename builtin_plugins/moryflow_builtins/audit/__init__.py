@@ -2,7 +2,7 @@
 
 Each record is a JSON line in a file per session, which outlives the session. The eight fields that all records have in common
 come first, and files are read backwards from their newest record. A call that cannot be recorded gets no more than the default
-rules allow: in ``full_access``, and under a person's own rules, it is asked about instead.
+rules allow: in ``full_access``, and under the user's own rules, it is asked about instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Detect an agent that goes in circles, and ask, continue or end the run.
 
-The gate counts calls in their order, across the steps of a run. A person's answer arrives with ``tool_decided``.
+The gate counts calls in their order, across the steps of a run. The user's answer arrives with ``tool_decided``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class DoomLoopSettings(Settings):
     """When a run counts as going in circles.
 
     :ivar max_attempts: how often a loop may be refused, or ignored in full access, in one run; the next loop ends the run.
-        Loops that a person agrees to do not count.
-    :ivar max_tool_calls: how many calls a run may make before a person is asked.
+        Loops that the user agrees to do not count.
+    :ivar max_tool_calls: how many calls a run may make before the user is asked.
     :ivar same_tool_threshold: how many calls in a row with the same tool and effect lead to a question.
     :ivar max_signature_bytes: of calls with larger arguments, only the tool's name is compared.
-    :ivar cooldown_tool_calls: how many calls are not checked after a person let the run continue.
+    :ivar cooldown_tool_calls: how many calls are not checked after the user let the run continue.
     :ivar enabled: if false, loops are not looked for.
     """
 
@@ -50,7 +50,7 @@ class Run:
     :ivar recent: names of the last tools that were called, oldest first.
     :ivar repeats: how often `signature` was called in a row.
     :ivar cooldown: how many further calls are not checked.
-    :ivar attempts: hits since a person last agreed to continue: those that were refused, or ignored in full access.
+    :ivar attempts: hits since the user last agreed to continue: those that were refused, or ignored in full access.
     :ivar mistakes: how often each mistake was made since the last call that a gate judged.
     :ivar open: ids of calls that are judged but not decided, each with its hit, which is being asked about, or ``None``.
     """
@@ -199,9 +199,9 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> Stop | None:
 
 
 def _verdict(run: Run, hit: Hit, call: ToolCall, turn: Turn, *, asked: bool) -> Verdict:
-    """Return the verdict for a hit; the run continues without a question if the person agreed to that before.
+    """Return the verdict for a hit; the run continues without a question if the user agreed to that before.
 
-    :param asked: whether the person was already asked about this hit; ``tool_decided`` records the answer.
+    :param asked: whether the user was already asked about this hit; ``tool_decided`` records the answer.
     """
     settings: DoomLoopSettings = turn.config
     what = _describe(run, hit, call)

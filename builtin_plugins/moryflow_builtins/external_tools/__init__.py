@@ -1,7 +1,7 @@
-"""The person's own tools: Python files and programs in ``~/.moryflow/tools``. They are off until the person turns them on.
+"""The user's own tools: Python files and programs in ``~/.moryflow/tools``. They are off until the user turns them on.
 
 They are ordinary tools: permission, truncation and every hook apply. The first call of each tool asks once, and names the
-file. An edited Python file is not asked about again, because no tool may write there, so that edits are the person's own. A
+file. An edited Python file is not asked about again, because no tool may write there, so that edits are the user's own. A
 tool of the same name from another file is asked about, and so is a program whose content or description has changed. A file
 with dependencies runs in a separate process and environment, so that it cannot break the host.
 """
@@ -59,7 +59,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Record that the person allowed a tool, so that the question is asked only once."""
+    """Record that the user allowed a tool, so that the question is asked only once."""
     if ruling.by != "user" or ruling.decision != "allow" or not _is_ours(call, turn):
         return
     known = _allowed_tools(turn.data_dir)
@@ -74,7 +74,7 @@ def _is_ours(call: ToolCall, turn: Turn) -> bool:
 
 
 def _consent_key(call: ToolCall) -> str:
-    """Return what the person agreed to: the file of a Python tool; for a program, also its content and description."""
+    """Return what the user agreed to: the file of a Python tool; for a program, also its content and description."""
     return call.source if _is_python(call) else f"{call.source} {call.revision}"
 
 

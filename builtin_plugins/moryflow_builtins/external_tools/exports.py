@@ -65,7 +65,7 @@ def _call_factory(name: str, factory: Any, ctx: Any) -> Any:
     try:
         made = factory(ctx) if parameters(factory) else factory()
         return asyncio.run(made) if inspect.iscoroutine(made) else made
-    except BaseException as error:  # the boundary around a person's code; the other exports are still used
+    except BaseException as error:  # the boundary around the user's code; the other exports are still used
         return Wrong(f"{name}: {_reason(error)}", _line(error, factory))
 
 

@@ -145,7 +145,7 @@ def description_in(path: Path, content: bytes) -> Description | None:
 
 @dataclass(frozen=True)
 class Program:
-    """A program as it was read: this content is what the person agrees to, and what runs."""
+    """A program as it was read: this content is what the user agrees to, and what runs."""
 
     path: Path
     content: bytes = field(repr=False)

@@ -31,7 +31,7 @@ def main() -> None:
 
     try:
         answer = _answer(request, say)
-    except BaseException as error:  # the boundary around a person's file: anything it raises is the answer
+    except BaseException as error:  # the boundary around the user's file: anything it raises is the answer
         answer = {"error": _error(error, request["file"])}
     say(answer)
 

@@ -229,7 +229,7 @@ MAX_CHARACTERS = 12_000
 MAX_COMPARED = 3000
 """How many changed lines are compared one by one; of a larger change only the numbers of lines are shown."""
 SHORT_LINES, SHORT_WIDTH, SHORT_FILES = 16, 160, 8
-"""Limits of the diff that a person sees after a change: lines in all, characters of a line, files."""
+"""Limits of the diff that the user sees after a change: lines in all, characters of a line, files."""
 
 _HEADER = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
@@ -264,7 +264,7 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
 
 
 def whole_diff(before: str, after: str) -> Diff:
-    """Return the complete difference, for a person who decides about it, without file names.
+    """Return the complete difference, for the user who decides about it, without file names.
 
     If a change is too large to be compared line by line, all old lines come before all new lines.
     """
@@ -296,7 +296,7 @@ class ShownFile(NamedTuple):
 
 
 def short_diffs(changed: Sequence[ShownFile]) -> str:
-    """Return the text that a person sees after a change: each path, with the beginning and the end of its diff.
+    """Return the text that the user sees after a change: each path, with the beginning and the end of its diff.
 
     Lines from a file begin with a blank, ``+``, ``-`` or a backslash, and hunk headers with ``@@``; all others are ours.
     """

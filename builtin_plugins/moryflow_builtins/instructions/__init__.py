@@ -1,6 +1,6 @@
-"""Instruction files: the AGENTS.md or CLAUDE.md of the person, of the project, and of folders below it.
+"""Instruction files: the AGENTS.md or CLAUDE.md of the user, of the project, and of folders below it.
 
-The order goes from general to specific: the person's own files, for Claude Code and then for Moryflow; those of the project,
+The order goes from general to specific: the user's own files, for Claude Code and then for Moryflow; those of the project,
 from its root down to the vault; and those that the configuration names. In each folder ``AGENTS.md`` is read, or ``CLAUDE.md``
 if there is none. A file is read only if no link leads out of its folder. The files are text for the model: the host does not
 interpret them, and nothing in them sets a permission or runs.
@@ -206,7 +206,7 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
 NAMES = ("AGENTS.md", "CLAUDE.md")
 
 CLAUDE = ".claude/CLAUDE.md"
-"""The person's instructions for Claude Code in all projects, below their home."""
+"""The user's instructions for Claude Code in all projects, below their home."""
 
 NAMED_IN = "agents.runtime.instructions.files"
 _WILD = re.compile(r"[*?\[]")
@@ -296,7 +296,7 @@ def _why_no_file(path: Path) -> str:
 
 
 def person_home() -> Path | None:
-    """Return the person's home, or ``None`` if the system knows none."""
+    """Return the user's home, or ``None`` if the system knows none."""
     try:
         return Path.home()
     except RuntimeError:
@@ -310,7 +310,7 @@ def _project(vault: Path) -> list[Path]:
     return above[: root + 1][::-1]
 
 
-# ---------------------------------------------------------------- The texts for the model and the person
+# ---------------------------------------------------------------- The texts for the model and the user
 
 
 _HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."
@@ -337,7 +337,7 @@ def short_path(path: Path, vault: Path) -> str:
 
 
 def remarks(found: Sequence[Instructions], vault: Path) -> str:
-    """Return the problems that a person should know about; a file that repeats another one is not a problem."""
+    """Return the problems that the user should know about; a file that repeats another one is not a problem."""
     lines = [f"{item.name(vault)}: {text}" for item in found for text in item.problems if text != TWICE]
     return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
 

@@ -94,7 +94,7 @@ ANY = "litellm"
 
 
 SHOW_AFTER = 0.3
-"""Seconds of loading after which a person sees why nothing happens."""
+"""Seconds of loading after which the user sees why nothing happens."""
 
 
 class LitellmModels(BaseProvider):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 SHOW_AFTER = 0.3
-"""Seconds of loading after which a person sees why nothing happens."""
+"""Seconds of loading after which the user sees why nothing happens."""
 
 ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
 """Stop texts: an answer ends before a heading, and before a second paragraph of prose. Without them, so small a model continues

@@ -20,7 +20,7 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     try:
         server = start(order)
-    except Exception as error:  # the owner shows it to a person
+    except Exception as error:  # the owner shows it to the user
         answer.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
         answer.flush()
         os._exit(1)

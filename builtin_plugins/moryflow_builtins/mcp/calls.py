@@ -1,6 +1,6 @@
 """Call a server's tool: pass on its questions, and turn its answer into a result with text, images and stored files.
 
-Resources are read the same way: a person attaches one as ``@server:uri``, a model reads one with ``mcp_resource``. At the
+Resources are read the same way: the user attaches one as ``@server:uri``, a model reads one with ``mcp_resource``. At the
 end of this file is the search for ``tool_search``.
 """
 
@@ -168,8 +168,8 @@ def resource_tool(servers: Sequence[Server], ctx: PluginContext, helper: Callabl
         message = {"do": "resource", "server": spec, "uri": uri, "identity": server.pin.identity}
         answer = await helper().request(message, progress=context.progress)
         if answer.get("refused"):
-            text = f"the MCP server {name} is not the one that a person has reviewed; nothing was read"
-            raise ToolError(text, code="mcp_drift", next_step=f"a person runs: moryflow mcp review {name}")
+            text = f"the MCP server {name} is not the one that the user has reviewed; nothing was read"
+            raise ToolError(text, code="mcp_drift", next_step=f"the user runs: moryflow mcp review {name}")
         return await resource_result(answer, name, uri, context)
 
     def mentions(typed: str) -> list[Mapping[str, str]]:
@@ -195,7 +195,7 @@ def resource_tool(servers: Sequence[Server], ctx: PluginContext, helper: Callabl
 
 
 def mentioned(typed: str, servers: Mapping[str, object]) -> list[Mapping[str, str]]:
-    """Return the resources that a person mentioned with @, each once, as arguments of the tool."""
+    """Return the resources that the user mentioned with @, each once, as arguments of the tool."""
     found = [(quoted or bare, inner or word.rstrip(_AFTER)) for quoted, inner, bare, word in _MENTION.findall(typed)]
     pairs = dict.fromkeys(pair for pair in found if pair[0] in servers and _URI.fullmatch(pair[1]))
     return [{"server": server, "uri": uri} for server, uri in pairs]
@@ -225,8 +225,8 @@ async def call(helper: Helper, server: Server, name: str, arguments: dict[str, A
             note_withheld(plugin.home, server.name, changes)
         if answer.get("refused"):
             why = changes.get(name, "changed")
-            text = f"{server.name}/{name} is not what a person has reviewed: {visible(why)}; it was not called"
-            raise ToolError(text, code="mcp_drift", next_step=f"a person runs: moryflow mcp review {server.name}")
+            text = f"{server.name}/{name} is not what the user has reviewed: {visible(why)}; it was not called"
+            raise ToolError(text, code="mcp_drift", next_step=f"the user runs: moryflow mcp review {server.name}")
     return await result_of(answer, f"{server.name}: {name}", ctx)
 
 
@@ -234,7 +234,7 @@ async def call(helper: Helper, server: Server, name: str, arguments: dict[str, A
 
 
 async def answer_of(question: Mapping[str, Any], server: str, ctx: ToolContext) -> Mapping[str, Any]:
-    """Ask the person the question of a server, in its name, and return the answer for the server.
+    """Ask the user the question of a server, in its name, and return the answer for the server.
 
     A yes sends the server's default values; a form that needs other values is declined.
     """

@@ -32,7 +32,7 @@ from .review import (
 )
 
 LOGIN_SECONDS = 600.0
-"""How long a person may take to log in."""
+"""How long the user may take to log in."""
 
 
 @click.group("mcp")
@@ -304,7 +304,7 @@ def _review(
     accept: str,
     entry: Mapping[str, Any] | None = None,
 ) -> None:
-    """Pin what the server lists now, if the person agrees, and first write the `entry` of a new server."""
+    """Pin what the server lists now, if the user agrees, and first write the `entry` of a new server."""
     listing = Listing(ask_server(context, name, server, {"do": "list"}))
     fresh = accepted(name, server, listing)
     shown = "\n".join(
@@ -333,7 +333,7 @@ def _test_row(context: CommandContext, server: Server) -> dict[str, Any]:
     try:
         listing: Listing = context.run(lambda turn: try_server(turn, name, server.settings))
     except ToolError as error:
-        step = error.next_step.removeprefix("a person runs: ")
+        step = error.next_step.removeprefix("the user runs: ")
         more = f"moryflow mcp show {name}" if step in ("", f"moryflow mcp test {name}") else step
         return {**common, "ok": False, "says": f"{name}: {error.message}\nnext: {more}"}
     works = f"{name}: it works: {listing.server.get('name')} {listing.server.get('version')}, {len(listing.tools)} tools"

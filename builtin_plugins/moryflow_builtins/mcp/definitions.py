@@ -37,7 +37,7 @@ def tokens(definition: Definition) -> int:
 
 
 def problem_of(definition: Definition, all_tools: Sequence[Definition]) -> str:
-    """Return why a tool of `all_tools` is never offered, even if a person accepts it; empty if it can be."""
+    """Return why a tool of `all_tools` is never offered, even if the user accepts it; empty if it can be."""
     if problem := definition.get("problem"):  # the server's definition could not be read
         return problem
     name = definition.get("name")

@@ -148,7 +148,7 @@ class Helper:
             if not pending.done.done():
                 words = reason or (self._words[-1] if self._words else "")
                 text = f"the process that holds the MCP servers ended{f': {words}' if words else ''}"
-                step = f"a person runs: moryflow mcp test {pending.server}"
+                step = f"the user runs: moryflow mcp test {pending.server}"
                 pending.done.set_exception(ToolError(text, code="mcp_gone", next_step=step))
                 pending.done.exception()
 
@@ -170,7 +170,7 @@ class Helper:
         elif "error" in message:
             error = message["error"]
             verb = _STEPS.get(error["code"])
-            step = f"a person runs: moryflow mcp {verb} {pending.server}" if verb else ""
+            step = f"the user runs: moryflow mcp {verb} {pending.server}" if verb else ""
             pending.done.set_exception(ToolError(error["message"], code=error["code"], next_step=step))
             pending.done.exception()
         else:

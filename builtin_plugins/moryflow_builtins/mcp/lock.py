@@ -1,7 +1,7 @@
-"""The configured servers, and ``mcp.lock``: what a person has accepted of each server. It is read at every start, so that no
+"""The configured servers, and ``mcp.lock``: what the user has accepted of each server. It is read at every start, so that no
 server has to run.
 
-Only tools in this file are offered. A tool that has changed is marked there as withheld until a person reviews it.
+Only tools in this file are offered. A tool that has changed is marked there as withheld until the user reviews it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _FORMAT = 1
 
 
 class Pin(NamedTuple):
-    """What a person accepted of one server. It is not a dataclass, because creating one slows every start.
+    """What the user accepted of one server. It is not a dataclass, because creating one slows every start.
 
     :ivar configured: hash of the server's configuration when it was accepted.
-    :ivar shown: hash of the text that the person saw.
+    :ivar shown: hash of the text that the user saw.
     :ivar identity: what identifies the server (command or URL, name, version …); it is part of every tool's hash.
     :ivar server: the server's own description: name, version, protocol.
     :ivar tools: the definition of each tool, with its `hash`, and with `parameters` if the model gets another schema than the

@@ -83,7 +83,7 @@ class TokenFile:
     def look_again(self) -> None:
         """Load what another process has stored in the meantime.
 
-        :raises LoginNeeded: the person has logged out.
+        :raises LoginNeeded: the user has logged out.
         """
         try:
             about = self._path.stat(follow_symlinks=False)
@@ -259,7 +259,7 @@ def _about_us(redirect: str) -> OAuthClientMetadata:
 
 
 def _registered(client: Sequence[str], redirect: str) -> OAuthClientInformationFull:
-    """Return the registration of a client that a person has registered by hand: id and secret."""
+    """Return the registration of a client that the user has registered by hand: id and secret."""
     name, secret = client
     method = "client_secret_basic" if secret else "none"
     return OAuthClientInformationFull(
@@ -268,9 +268,9 @@ def _registered(client: Sequence[str], redirect: str) -> OAuthClientInformationF
 
 
 async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]) -> dict[str, Any]:
-    """Let a person log in to a server, and store the tokens.
+    """Let the user log in to a server, and store the tokens.
 
-    :param show: shows the person the address to open.
+    :param show: shows the user the address to open.
     :returns: ``needed``: whether the server required a login.
     """
     transport = JudgedTransport(spec["url"])
@@ -341,7 +341,7 @@ class Callback:
     async def result(self) -> AuthorizationCodeResult:
         """Wait for the answer of the login.
 
-        :raises ServerGone: the person, or the service, refused.
+        :raises ServerGone: the user, or the service, refused.
         """
         return await self._answer
 

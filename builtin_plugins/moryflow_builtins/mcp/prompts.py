@@ -92,7 +92,7 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
 
 
 def _slash_result(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
-    """Return the text of a server as a prompt that counts as foreign, not as typed by the person."""
+    """Return the text of a server as a prompt that counts as foreign, not as typed by the user."""
     from .calls import marked
 
     parts = (f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ())

@@ -1,4 +1,4 @@
-"""The review of a server: the text that a person reads before accepting it, and the pin that is stored afterwards.
+"""The review of a server: the text that the user reads before accepting it, and the pin that is stored afterwards.
 
 For a review the server is started, asked, and ended again.
 """
@@ -57,7 +57,7 @@ def server_text(name: str, server: ServerSettings) -> str:
 
 
 def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:
-    """Return the pin that is stored if the person accepts `listing`."""
+    """Return the pin that is stored if the user accepts `listing`."""
     return Pin(
         configured=configured_as(name, server),
         shown="",
@@ -217,11 +217,11 @@ def ask_server(context: CommandContext, name: str, server: ServerSettings, reque
 
     :raises ConfigError: the request failed.
     """
-    patient: Any = more or ({"connect_seconds": CONNECT_SECONDS}, None, _tell)  # a login takes as long as the person does
+    patient: Any = more or ({"connect_seconds": CONNECT_SECONDS}, None, _tell)  # a login takes as long as the user does
     try:
         return context.run(lambda turn: query_server(turn, name, server, request, *patient))
     except ToolError as error:
-        step = error.next_step.removeprefix("a person runs: ") or f"moryflow mcp test {name}"
+        step = error.next_step.removeprefix("the user runs: ") or f"moryflow mcp test {name}"
         raise ConfigError(f"{name}: {error.message}", next_step=step) from error
 
 

@@ -67,7 +67,7 @@ class Request:
         self._asking = asyncio.Lock()
 
     async def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the person a question, after earlier ones are answered, and return the answer."""
+        """Ask the user a question, after earlier ones are answered, and return the answer."""
         async with self._asking:
             self._answer = asyncio.get_running_loop().create_future()
             self.say({"ask": question})
@@ -192,7 +192,7 @@ class McpConnection:
             self._listed_at = 0.0
 
     async def _elicit(self, _: Any, params: Any) -> ElicitResult | ErrorData:
-        """Ask the person, in the name of the running call; if several calls run, decline, because it is not clear which."""
+        """Ask the user, in the name of the running call; if several calls run, decline, because it is not clear which."""
         if len(self._calls) != 1:
             return ElicitResult(action="decline")
         question = params.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,7 +1,7 @@
-"""The memory bank: notes about a project, which agents read before risky changes and write only after a person agreed.
+"""The memory bank: notes about a project, which agents read before risky changes and write only after the user agreed.
 
 A bank is a real folder ``memory-bank`` at the top of the vault. Without it, this plugin does nothing but look for it once a
-turn. Each file of the bank has two parts: one that tools write, and one that belongs to the person.
+turn. Each file of the bank has two parts: one that tools write, and one that belongs to the user.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ PROTOCOL_VERSION = "memory-bank/v1"
 SECTIONS = ("Project", "Routing Rules", "Top Quick Answers", "Drill-Down Protocol", "Write Safety")
 """The sections that the front page (``MEMORY.md``) must have, in this order."""
 USER_PLACEHOLDER = "Your own notes. No tool changes this part."
-MADE_BY = "ask the person to run `moryflow memory-bank init`"
-"""The next step if there is no bank: only a person creates one, no tool and no command of an agent."""
+MADE_BY = "ask the user to run `moryflow memory-bank init`"
+"""The next step if there is no bank: only the user creates one, no tool and no command of an agent."""
 
 UNSEEN = frozenset({"bash", "mcp", "tool"})
 """Domains of calls that do not say which files they write."""
@@ -322,7 +322,7 @@ async def memory_propose(
     replaces: Annotated[str, "whole lines of the file that the draft takes the place of, as they stand there"] = "",
     why: Annotated[str, "one sentence: why it is worth keeping"] = "",
 ) -> ToolResult:
-    """Propose something worth keeping in the memory bank. Nothing is written: the person is asked."""
+    """Propose something worth keeping in the memory bank. Nothing is written: the user is asked."""
     from .proposals import propose
 
     return await propose(ctx, target, draft, replaces, why)
@@ -332,7 +332,7 @@ async def memory_propose(
 async def memory_write(
     ctx: ToolContext, proposal: Annotated[str, "the id of the proposal; may be left out when there is one"] = ""
 ) -> ToolResult:
-    """Have a proposal written after the person has replied mb:write to it. The writer does it; you never do."""
+    """Have a proposal written after the user has replied mb:write to it. The writer does it; you never do."""
     from .writer import write
 
     return await write(ctx, proposal)

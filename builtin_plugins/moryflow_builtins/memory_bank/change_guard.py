@@ -192,7 +192,7 @@ def keep_copies(now: BankSnapshot, names: list[str], folder: Path) -> int:
 
 
 CHANGED = ("changed", "the memory-bank writer", "everything was put back", "propose the change with memory_propose")
-MADE = ("made", "a person", "it was taken away again", MADE_BY)
+MADE = ("made", "the user", "it was taken away again", MADE_BY)
 """For the message: what a command did to the bank, who may do that, what was done about it, and the next step."""
 
 _snapshots: dict[tuple[str, str], BankSnapshot] = {}

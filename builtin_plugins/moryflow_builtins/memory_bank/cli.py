@@ -1,6 +1,6 @@
 """``moryflow memory-bank``: init creates missing files, check examines the bank, doctor compares protocol, skill and bank.
 
-``init`` never changes the person's parts. If protocol, skill and bank differ, the protocol is right.
+``init`` never changes the user's parts. If protocol, skill and bank differ, the protocol is right.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _MEMORY_SECTIONS = {
     ),
     "Write Safety": (
         "- Before a high-risk write read [patterns](details/patterns.md) in the same turn.\n"
-        "- Nothing here is written without a proposal and the person's `mb:write`; `mb:no` drops it.\n"
-        "- What is between the user markers belongs to the person.\n"
+        "- Nothing here is written without a proposal and the user's `mb:write`; `mb:no` drops it.\n"
+        "- What is between the user markers belongs to the user.\n"
     ),
 }
 
@@ -155,7 +155,7 @@ def _heading(name: str) -> re.Pattern[str]:
 
 
 def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:
-    """Install the skill into the person's skills, and return its folder and what was done."""
+    """Install the skill into the user's skills, and return its folder and what was done."""
     place = home / "skills" / "memory-bank"
     pages = sorted(SKILL.rglob("*.md"))
     if all(_same(page, place / page.relative_to(SKILL)) for page in pages):
@@ -261,7 +261,7 @@ def _front_page_findings(turn: Any, settings: MemoryBankSettings) -> Iterator[Fi
 
 
 def _agent_findings(home: Path) -> Iterator[Finding]:
-    """Report the person's agents with the ids of the plugin's own agents; the id gives them no rights."""
+    """Report the user's agents with the ids of the plugin's own agents; the id gives them no rights."""
     from moryflow_sdk.support.agent_files import read_agent
 
     for file in sorted((home / "agents").glob("[!.]*.md")):

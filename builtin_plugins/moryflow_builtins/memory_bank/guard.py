@@ -143,7 +143,7 @@ def _deny_bank_edit(turn: Turn) -> Deny:
     if bank is None:
         return _deny(f"{FOLDER}/ is made and kept by its own commands", MADE_BY)
     if bank.problem:
-        return _deny(f"nothing is written there: {bank.problem}", "tell the person to run `moryflow memory-bank check`")
+        return _deny(f"nothing is written there: {bank.problem}", "tell the user to run `moryflow memory-bank check`")
     if turn.parent is not None:
         step = "say in your answer what should be kept there"
     else:
@@ -152,7 +152,7 @@ def _deny_bank_edit(turn: Turn) -> Deny:
 
 
 def _writer(grant: Grant, call: ToolCall) -> Deny | None:
-    """Judge a call of the writer: it may edit the one file that the person agreed to, and read files without secrets."""
+    """Judge a call of the writer: it may edit the one file that the user agreed to, and read files without secrets."""
     wanted = f"vault:/{grant.proposal.target}"
     step = f"edit {grant.proposal.target} and end"
     if call.domain not in WRITER_READS or any(target.domain not in WRITER_READS for target in call.targets):
@@ -206,7 +206,7 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
 
 
 def _emit_reminder(turn: Turn) -> None:
-    """Tell the person once a session that the bank has no file that could be required."""
+    """Tell the user once a session that the bank has no file that could be required."""
     if not turn.session_state.get("toldOff"):
         turn.session_state["toldOff"] = True
         what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"

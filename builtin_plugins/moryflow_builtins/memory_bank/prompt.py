@@ -28,11 +28,11 @@ _PROTOCOL = (
     "- Drill-down: follow the routing rules and read 1–{files} files of memory-bank/ yourself. Not enough, or more than "
     "{files} files or {lines} lines: start the task agent `memory-reader` with the question.\n"
     "- Output: say where an answer comes from (`details/file.md:line`). What memory does not say is an open question.\n"
-    "- Conflict: where memory and code disagree, the code is what is; tell the person, with a pointer to both, and propose.\n"
+    "- Conflict: where memory and code disagree, the code is what is; tell the user, with a pointer to both, and propose.\n"
     "- Gating: before a high-risk write (several files, dependencies, security, CI, infrastructure) read "
     "memory-bank/details/patterns.md in the same turn.\n"
     "- Write: never edit memory-bank/. When something worth keeping was decided, memory_propose it and end the turn; only "
-    "after the person's `mb:write` call memory_write. `mb:no`: drop it. Never propose the same twice.\n"
+    "after the user's `mb:write` call memory_write. `mb:no`: drop it. Never propose the same twice.\n"
     "- More: the skill `memory-bank` has the whole; where it differs, this protocol wins."
 )
 
@@ -50,7 +50,7 @@ def block_of(turn: Turn, bank: Bank) -> SystemBlock:
 def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
     """Return MEMORY.md between marks that its text cannot forge, because they contain its hash."""
     if not bank.has(MEMORY):
-        return f"[{MEMORY} is missing; the person can run `moryflow memory-bank init`]"
+        return f"[{MEMORY} is missing; the user can run `moryflow memory-bank init`]"
     target = turn.files.resolve(MEMORY, domain="read")
     try:
         if target.error or target.text != f"vault:/{MEMORY}":
@@ -59,7 +59,7 @@ def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
         if text is None:
             raise ToolError("it is not UTF-8 text", code="encoding")
     except ToolError as error:
-        return f"[{MEMORY} is not shown: {error.message}; the person can run `moryflow memory-bank check`]"
+        return f"[{MEMORY} is not shown: {error.message}; the user can run `moryflow memory-bank check`]"
     return mark_as_data(within_budget(text, settings.inject_characters))
 
 

@@ -1,7 +1,7 @@
-"""``memory_propose``: proposals of the model for the memory bank, and the person's answers. Nothing is written here.
+"""``memory_propose``: proposals of the model for the memory bank, and the user's answers. Nothing is written here.
 
 A proposal is JSON in the session's state, bound by its id to one target and one draft. Whether it was confirmed is
-never stored: each time, that is read from the messages that the person typed after it.
+never stored: each time, that is read from the messages that the user typed after it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DESIGN = re.compile(
 
 @dataclass(frozen=True)
 class Said:
-    """The answer in a message of a person: `answer` is ``write``, ``no`` or empty; `proposal` is the id in it, if any."""
+    """The answer in a message of the user: `answer` is ``write``, ``no`` or empty; `proposal` is the id in it, if any."""
 
     answer: str = ""
     proposal: str = ""
@@ -93,7 +93,7 @@ def wants_patterns(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A message that a person typed: its node and its text, without attached files and piped input."""
+    """A message that the user typed: its node and its text, without attached files and piped input."""
 
     node: str
     seq: int
@@ -101,7 +101,7 @@ class Prompt:
 
 
 def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
-    """Return the messages that a person typed, in order: user nodes that the host did not write itself."""
+    """Return the messages that the user typed, in order: user nodes that the host did not write itself."""
     return [
         Prompt(node.id, node.seq, str(node.payload.get("text", ""))[: node.payload.get("typed")])
         for node in path
@@ -119,9 +119,9 @@ class Proposal:
     :param target: ``memory-bank/….md``.
     :param draft: the Markdown to write there.
     :param replaces: lines of the target that the draft replaces.
-    :param asked_after: id of the person's message during whose turn the proposal was made.
+    :param asked_after: id of the user's message during whose turn the proposal was made.
     :param state: ``open``, ``written`` or ``failed``.
-    :param written_after: id of the person's message during whose turn it was written.
+    :param written_after: id of the user's message during whose turn it was written.
     """
 
     id: str
@@ -166,9 +166,9 @@ def save(state: dict[str, Any], proposals: Mapping[str, Proposal]) -> None:
 
 
 def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
-    """Return the person's answer to a proposal: ``confirmed``, ``declined`` or an empty text.
+    """Return the user's answer to a proposal: ``confirmed``, ``declined`` or an empty text.
 
-    :param typed: all messages that the person typed, oldest first.
+    :param typed: all messages that the user typed, oldest first.
     :param newest: whether it is one of the latest proposals, so that an answer without an id counts for it.
     """
     place = next((index for index, prompt in enumerate(typed) if prompt.node == proposal.asked_after), None)
@@ -199,7 +199,7 @@ def plain_line(line: str) -> str:
 
 
 async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why: str) -> ToolResult:
-    """Store a proposal and return the text to show to the person.
+    """Store a proposal and return the text to show to the user.
 
     :raises ToolError: the proposal is refused; the message says why and what to do.
     """
@@ -226,7 +226,7 @@ def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
     """Refuse a proposal if no person takes part in the conversation, or if the last message is ``mb:write`` or ``mb:no``."""
     if ctx.parent is not None or not typed:
         step = "say in your answer what should be kept"
-        raise ToolError("only an agent that talks with a person can propose", code="no_person", next_step=step)
+        raise ToolError("only an agent that talks with the user can propose", code="no_person", next_step=step)
     if commands_in(typed[-1].text):
         step = "do what was asked: memory_write after mb:write, nothing after mb:no"
         raise ToolError("this message answers a proposal; it leads to no new one", code="command_guard", next_step=step)
@@ -269,7 +269,7 @@ def _current(ctx: Any, name: str) -> str | None:
     text = as_text(ctx.files.read(target, limit=4 * 1024 * 1024))
     wrong = ("it is not UTF-8 text", 1) if text is None else problem_of(text)
     if wrong is not None:
-        step = "tell the person to run `moryflow memory-bank check`"
+        step = "tell the user to run `moryflow memory-bank check`"
         raise ToolError(
             f"nothing can be proposed for it: {wrong[0]}", code="blocks", where=f"{name}:{wrong[1]}", next_step=step
         )
@@ -301,7 +301,7 @@ def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequ
 
 
 def _difference(made: Proposal) -> str:
-    """Return the change as a diff. The host shows it to the person, so that it does not depend on the model's words."""
+    """Return the change as a diff. The host shows it to the user, so that it does not depend on the model's words."""
     removed = [f"- {line}" for line in made.replaces.splitlines() if line.strip()]
     added = [f"+ {line}" for line in made.draft.splitlines()]
     return "\n".join([f"proposal {made.id} for {made.target}", *removed, *added])
@@ -312,6 +312,6 @@ def _proposal_text(made: Proposal, why: str) -> str:
     reason = f"\nwhy: {why}" if why.strip() else ""
     return (
         f"{head}{reason}\n```diff\n{change}\n```\n"
-        f"Nothing is written yet. Show this to the person and end your turn with: "
+        f"Nothing is written yet. Show this to the user and end your turn with: "
         f"reply `mb:write {made.id}` to keep it or `mb:no {made.id}` to drop it."
     )

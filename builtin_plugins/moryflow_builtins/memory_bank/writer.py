@@ -98,9 +98,9 @@ def difference(before: bytes | None, after: bytes | None, proposal: Proposal) ->
     blocks, earlier = split(new), split(old)
     assert blocks is not None
     if earlier is not None and blocks.around != earlier.around:
-        return "only the machine block may change; the person's block and what is around them stay as they are"
+        return "only the machine block may change; the user's block and what is around them stay as they are"
     if earlier is None and not set(_lines(blocks.user)) <= {plain_line(USER_PLACEHOLDER)}:
-        return "the person's block of a new file is empty"
+        return "the user's block of a new file is empty"
     return _lines_differ(old, new, proposal)
 
 
@@ -129,7 +129,7 @@ LIMIT = 4 * 1024 * 1024
 
 
 async def write(ctx: ToolContext, proposal: str) -> ToolResult:
-    """Let the writer carry out a proposal that the person's last message confirms.
+    """Let the writer carry out a proposal that the user's last message confirms.
 
     :raises ToolError: the proposal is not confirmed, or was written or declined before, or the writer did something else.
     """
@@ -147,7 +147,7 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
     save(ctx.session_state, proposals)
     ctx.emit("written", id=chosen.id, target=chosen.target, session=result.session, problem=wrong)
     if wrong:
-        step = "tell the person, who can say mb:write again"
+        step = "tell the user, who can say mb:write again"
         raise ToolError(f"{chosen.target} was not written: {wrong} ({result.end_reason})", code="not_written", next_step=step)
     metadata = {"proposal": chosen.id, "target": chosen.target, "session": result.session}
     title = f"wrote {chosen.target}"
@@ -155,7 +155,7 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
 
 
 async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
-    """Return the proposal to carry out; only messages that a person typed in this session count as confirmation."""
+    """Return the proposal to carry out; only messages that the user typed in this session count as confirmation."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
     answers = {item.id: answer_to(item, typed, item.id in newest) for item in proposals.values()}
@@ -170,12 +170,12 @@ async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: 
         known = ", ".join(proposals) or "none"
         raise ToolError(f"there is no proposal {chosen!r}; there are: {known}", code="unknown_proposal", next_step="name one")
     if answers.get(chosen) == "declined":
-        raise ToolError(f"the person has declined {chosen}", code="declined", next_step="go on without it")
+        raise ToolError(f"the user has declined {chosen}", code="declined", next_step="go on without it")
     if len(confirmed) > 1:
         many = f"several are confirmed: {', '.join(confirmed)}"
         raise ToolError(many, code="not_unique", next_step="call memory_write once for each, with its id")
-    step = "ask the person to reply `mb:write` and end your turn"
-    raise ToolError("no proposal is confirmed by the person's last message", code="not_confirmed", next_step=step)
+    step = "ask the user to reply `mb:write` and end your turn"
+    raise ToolError("no proposal is confirmed by the user's last message", code="not_confirmed", next_step=step)
 
 
 def _content(ctx: Any, name: str) -> bytes | None:

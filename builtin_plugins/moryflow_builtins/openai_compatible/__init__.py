@@ -1,4 +1,4 @@
-"""Models of every service with the chat-completions protocol: OpenAI, OpenRouter, Ollama, the person's own servers.
+"""Models of every service with the chat-completions protocol: OpenAI, OpenRouter, Ollama, the user's own servers.
 
 Addresses, keys, context windows and prices of well-known services are at the end. The prices, in US dollars per million
 tokens, are from the table in litellm 1.106 (``model_prices_and_context_window_backup.json``, November 2026).
@@ -76,7 +76,7 @@ class OpenAICompatible(BaseProvider):
         return [*(f"{p}/{name}" for p, own in self._settings.providers.items() for name in own.models), *MODELS]
 
     async def available(self) -> Sequence[ModelInfo]:
-        """Return the known models of services with a key, the configured models, and those that the person's servers list."""
+        """Return the known models of services with a key, the configured models, and those that the user's servers list."""
         names: list[str] = []
         for prefix in self.prefixes:
             own = self._provider_settings(prefix)

@@ -203,7 +203,7 @@ def _with_offer(answer: Judgement, target: Target) -> Judgement:
 # ---------------------------------------------------------------- folders and everything below them
 
 MAX_PATHS = 5_000
-"""How many paths below a folder are judged; for a folder that holds more, the person is asked."""
+"""How many paths below a folder are judged; for a folder that holds more, the user is asked."""
 
 MAX_ASKED = 20
 """How many paths of one folder are judged in full; more would change neither the decision nor the question."""

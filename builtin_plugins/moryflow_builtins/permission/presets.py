@@ -1,4 +1,4 @@
-"""Presets: named sets of rules that a person adds with ``moryflow permission preset``, or in answer to a question."""
+"""Presets: named sets of rules that the user adds with ``moryflow permission preset``, or in answer to a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is unusual about a call, in one line for the person who is asked; that no rule covers it is not.
+"""What is unusual about a call, in one line for the user who is asked; that no rule covers it is not.
 
 These tables only choose words: a program that is missing from them is asked about all the same.
 """
@@ -60,7 +60,7 @@ _REMARKS = {
 
 
 def effect_of(command: str) -> str:
-    """Return what a simple command does that a person should see; empty for all others."""
+    """Return what a simple command does that the user should see; empty for all others."""
     words = command.split(" ")
     name = words[0].rpartition("/")[2]
     verb = next((word for word in words[1:] if not word.startswith("-")), "")

@@ -83,7 +83,7 @@ async def tool_before(call: ToolCall, turn: Turn) -> None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Keep the files that a question named; if a person allows the call, the sandbox leaves them open."""
+    """Keep the files that a question named; if the user allows the call, the sandbox leaves them open."""
     if call.tool != bash.name:
         return
     turn.state.pop(_opened(call), None)  # left by a decision before a crash

@@ -38,7 +38,7 @@ _running: dict[str, dict[str, GuardedEntry]] = {}
 class Confined:
     """A command's sandbox.
 
-    :param opened: paths, relative to the vault, that a person was asked about by name.
+    :param opened: paths, relative to the vault, that the user was asked about by name.
     :ivar notes: remarks about the sandbox, added to the output for the model.
     """
 
@@ -94,7 +94,7 @@ class Confined:
 
     def end(self) -> Settled:
         """Put back the guarded files that the command made or moved. It has ended, with everything that it started."""
-        try:  # without the files that a rule or a person has opened
+        try:  # without the files that a rule or the user has opened
             surveys = (self.before.guarded, self._search.after(self.before.guarded))
             before, now = ({path: entry for path, entry in one.items() if not self._is_open(path)} for one in surveys)
             return put_back(self._vault, before, now, _aside_folder(self.ctx.data_dir, self.ctx.mark))
@@ -125,8 +125,8 @@ class Confined:
             other.update({path: entry for path, entry in now.items() if path not in other})
         kept = Settled(left=[*settled.left, *left])
         if kept:
-            return _error_result(result, kept, f"{summary}. A person agreed")
-        return result.replace(output=f"{result.output}\n[{summary}: a person agreed]")
+            return _error_result(result, kept, f"{summary}. The user agreed")
+        return result.replace(output=f"{result.output}\n[{summary}: the user agreed]")
 
     def remark(self, result: ToolResult) -> ToolResult:
         """Add to the output which files were hidden or read-only, if the command names them or may have failed on them."""

@@ -361,7 +361,7 @@ def _move(source: Path, goal: Path) -> None:
 
 
 def put_in_place(vault: Path, changes: list[Relocation]) -> list[str]:
-    """Move `changes` to where the command had put them, as a person agreed; return the paths that failed, with reasons."""
+    """Move `changes` to where the command had put them, as the user agreed; return the paths that failed, with reasons."""
     settled = Settled()
     for change in changes:
         _attempt(settled, change.path, lambda change=change: _move_to_place(vault, change))

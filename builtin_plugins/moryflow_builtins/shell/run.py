@@ -163,7 +163,7 @@ class JudgedFolder(NamedTuple):
 async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) -> ToolResult:
     """Run the judged command in the judged folder, and return its output with the exit code.
 
-    :param opened: files that a person was asked about by name for this call; the sandbox leaves them open.
+    :param opened: files that the user was asked about by name for this call; the sandbox leaves them open.
     :raises ToolError: the folder is missing, has been replaced or is outside the vault, or there is no shell.
     """
     confined = confinement(ctx.rules.all())

@@ -1,4 +1,4 @@
-"""Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault.
+"""Skills: folders with a ``SKILL.md``, of the user (``~/.moryflow/skills``) and of the vault.
 
 The system prompt lists name and description of each skill, or only names if they are many; the model finds skills, and reads
 their bodies and the pages they refer to, with the tool ``skill``. A skill is only text: its scripts run through ``bash`` like
@@ -105,7 +105,7 @@ VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
 """Folders for skills in a vault: Moryflow's own, and those of agentskills and Claude Code."""
 
 CLAUDE = ".claude/skills"
-"""The folder for a person's Claude Code skills, below their home; its entries may be links to other places in the home."""
+"""The folder for the user's Claude Code skills, below their home; its entries may be links to other places in the home."""
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
@@ -140,9 +140,9 @@ class Skill(NamedTuple):
 
 
 def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
-    """Return all skills, the person's before the vault's; if several have the same name, the first one is used.
+    """Return all skills, the user's before the vault's; if several have the same name, the first one is used.
 
-    :param claude: whether to include the person's skills for Claude Code.
+    :param claude: whether to include the user's skills for Claude Code.
     """
     found: list[Skill] = []
     left = MAX_HEADS
@@ -166,7 +166,7 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
     for folder, root, source in folders:
         real = Path(os.path.realpath(folder))
         if real in seen:
-            continue  # the vault is the person's home
+            continue  # the vault is the user's home
         seen.add(real)
         try:
             places = sorted(folder.iterdir())

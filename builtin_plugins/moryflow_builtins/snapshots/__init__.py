@@ -62,7 +62,7 @@ async def event(event: Event, turn: Turn | None) -> None:
 
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
-    """Record which files a call has written, to distinguish them from files that a person saves meanwhile."""
+    """Record which files a call has written, to distinguish them from files that the user saves meanwhile."""
     if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
         from .recorder import note_written
 

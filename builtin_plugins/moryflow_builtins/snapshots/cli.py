@@ -1,4 +1,4 @@
-"""``moryflow session undo`` and ``redo``, ``/undo`` and ``/redo``, and the plan that a person sees before confirming."""
+"""``moryflow session undo`` and ``redo``, ``/undo`` and ``/redo``, and the plan that the user sees before confirming."""
 
 from __future__ import annotations
 

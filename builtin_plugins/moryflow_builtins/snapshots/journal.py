@@ -197,7 +197,7 @@ class Span(NamedTuple):
     """The change of one file over all segments.
 
     :ivar broken: someone else wrote the file too, between two segments or during one.
-    :ivar commands: if no call named the file, the tools that may have changed it; a person may have too.
+    :ivar commands: if no call named the file, the tools that may have changed it; the user may have too.
     """
 
     path: str

@@ -1,6 +1,6 @@
 """Record the changes of a step's calls: a snapshot before and after them, and the files that they declare to write.
 
-Between two calls a person may be asked, and may save files. Such a file must not count as the agent's. So a command, which may
+Between two calls the user may be asked, and may save files. Such a file must not count as the agent's. So a command, which may
 write any file, has a segment of its own; the files of other calls are known by their names.
 """
 

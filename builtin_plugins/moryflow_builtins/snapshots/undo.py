@@ -27,7 +27,7 @@ class UndoChange:
     """The change of one file; ``None`` stands for no file.
 
     :ivar then: the file as it will be; `left`: as the agent left it; `now`: as it is.
-    :ivar commands: the tools that ran when the file changed, if a person may have changed it instead.
+    :ivar commands: the tools that ran when the file changed, if the user may have changed it instead.
     """
 
     path: str

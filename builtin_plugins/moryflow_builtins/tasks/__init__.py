@@ -59,7 +59,7 @@ async def task(
     agent: Annotated[str, "id of the agent that shall do it"],
     prompt: Annotated[str, Between(1), "all it needs to know; it sees nothing of this conversation"],
     ctx: ToolContext,
-    description: Annotated[str, "three to five words for the person"] = "",
+    description: Annotated[str, "three to five words for the user"] = "",
     task_id: Annotated[str | None, "go on with this earlier task instead of beginning a new one"] = None,
     background: Annotated[bool, "do not wait; its result comes later as a note"] = False,
 ) -> ToolResult:
@@ -123,7 +123,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 TOOL = "task"
-GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
+GO_ON = "Read the results of the tasks above, check what matters, and go on with what the user asked for."
 """The synthetic message after the results of a step."""
 WHY = {
     "max_steps": "it reached its limit of steps",
@@ -133,10 +133,10 @@ WHY = {
     "model_error": "its model failed",
     "plugin_failed": "a plugin failed under --strict",
     "host_error": "the host failed",
-    "stopped": "a person stopped it",
+    "stopped": "the user stopped it",
     "interrupted": "it was interrupted",
     "denied": "a rule ended it",
-    "approval_required": "it waits for a person's answer, and goes on when the session does; if it has not, pass its task_id",
+    "approval_required": "it waits for the user's answer, and goes on when the session does; if it has not, pass its task_id",
 }
 
 

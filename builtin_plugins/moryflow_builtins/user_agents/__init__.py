@@ -1,4 +1,4 @@
-"""The person's own agents: Markdown files in ``~/.moryflow/agents``."""
+"""The user's own agents: Markdown files in ``~/.moryflow/agents``."""
 
 from __future__ import annotations
 

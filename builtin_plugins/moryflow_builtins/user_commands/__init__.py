@@ -1,4 +1,4 @@
-"""The person's own commands: Markdown files in ``~/.moryflow/commands``, used as ``/name words`` in ``chat``.
+"""The user's own commands: Markdown files in ``~/.moryflow/commands``, used as ``/name words`` in ``chat``.
 
 The name of the file is the name of the command. In its body, ``$ARGUMENTS`` stands for all words after the command, and ``$1``
 to ``$9`` for one word each. The body becomes the prompt. Nothing in it is run.

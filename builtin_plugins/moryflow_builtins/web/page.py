@@ -58,7 +58,7 @@ async def fetch_page(ctx: ToolContext, address: str) -> ToolResult:
 
 
 def _is_allowed_by_rule(ctx: ToolContext, url: Url) -> bool:
-    """Whether a rule of the person allows this service: the rule must name its scheme, host and port."""
+    """Whether a rule of the user allows this service: the rule must name its scheme, host and port."""
     base = str(replace(url, path="/", query=""))
     named = [rule for rule in ctx.rules.all() if rule.domain == "web_fetch" and _matches(rule, url)]
     last = named[-1] if named else None

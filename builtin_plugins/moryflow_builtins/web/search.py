@@ -1,6 +1,6 @@
 """``web_search``: ask a search service, and return its answer as a list.
 
-As with a model's service, the person chooses the service: the connection goes to the configured address, through the proxy of
+As with a model's service, the user chooses the service: the connection goes to the configured address, through the proxy of
 the environment, and nobody else receives the query.
 """
 

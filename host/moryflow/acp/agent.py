@@ -286,7 +286,7 @@ class EditorAgent:
             opened.tell_options()
 
     def _ask_about_code(self) -> None:
-        """Show a notice for new code that waits for a person's consent, because an agent may have written it."""
+        """Show a notice for new code that waits for the user's consent, because an agent may have written it."""
         waiting, self._reloader.asking = self._reloader.asking, []
         for item in waiting:
             for opened in self._sessions.values():

@@ -43,7 +43,7 @@ class EditorTexts:
     :param capabilities: the file operations that the editor declares.
     :param knows: whether the editor has a session open.
     :ivar passed: files that Moryflow has written. The editor's text of such a file is older than the change, so it is ignored
-        until it equals the disk; until then the editor asks the person which of the two to keep.
+        until it equals the disk; until then the editor asks the user which of the two to keep.
     :ivar doubted: files whose path led elsewhere while the editor read them, so that its text may be of another file. From
         then on the editor is not used for them.
     """

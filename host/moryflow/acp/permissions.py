@@ -1,4 +1,4 @@
-"""Questions to a person at an editor: ``session/request_permission``, and the answers.
+"""Questions to the user at an editor: ``session/request_permission``, and the answers.
 
 An answer counts only for the call that was shown: each option's id contains the question's id and the hash of the judged
 call, and any answer that is not one of the offered options refuses the call.
@@ -108,7 +108,7 @@ class PermissionAsker:
 
 
 async def _answer(connection: EditorConnection, session: str, call: Update, offered: Sequence[Mapping[str, str]]) -> str:
-    """Ask the person about `call`; return what the id of the chosen option begins with, ``cancelled``, or "" for all else."""
+    """Ask the user about `call`; return what the id of the chosen option begins with, ``cancelled``, or "" for all else."""
     shown = {"sessionId": session, "toolCall": call, "options": offered}
     match await connection.ask("session/request_permission", shown):
         case {"outcome": {"outcome": "selected", "optionId": chosen}}:
@@ -158,7 +158,7 @@ def options_of(approval: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 async def full_access_confirmed(connection: EditorConnection, session: str) -> bool:
-    """Ask the person to confirm full access; only an explicit yes counts."""
+    """Ask the user to confirm full access; only an explicit yes counts."""
     options = [
         {"optionId": "confirm:full_access", "name": "Turn full access on", "kind": "allow_once"},
         {"optionId": "leave:full_access", "name": "Keep asking", "kind": "reject_once"},

@@ -247,9 +247,9 @@ class EditorSession:
                 raise RpcError(INVALID_PARAMS, f"there is no option {option[:100]!r}", "one of mode, model, agent")
 
     async def set_mode(self, mode: str) -> None:
-        """Change the mode; the person at the editor has to confirm full access.
+        """Change the mode; the user at the editor has to confirm full access.
 
-        :raises RpcError: there is no such mode, or the person did not confirm.
+        :raises RpcError: there is no such mode, or the user did not confirm.
         """
         if mode not in MODES:
             raise RpcError(INVALID_PARAMS, f"there is no mode {mode[:100]!r}", f"one of {', '.join(MODES)}")

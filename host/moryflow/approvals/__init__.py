@@ -1,4 +1,4 @@
-"""Questions to a person and their answers; here: the words that answer a question."""
+"""Questions to the user and their answers; here: the words that answer a question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS: dict[str, Reply] = {
     "r": "reject", "reject": "reject", "refuse": "reject", "n": "reject", "no": "reject", "d": "reject", "deny": "reject",
     "s": "stop", "stop": "stop", "cancel": "stop",
 }  # fmt: skip
-"""The words that a person types or a program sends, and the reply each means. ``reject`` refuses the call and lets the
+"""The words that the user types or a program sends, and the reply each means. ``reject`` refuses the call and lets the
 model go on. ``exact`` is *always* for nothing but what was asked about, where *always* would store more; ``preset`` runs the
 call and adds the rules that the question offers. Hints list the other four; every word is accepted where an answer is read."""
 
@@ -66,7 +66,7 @@ def reply_in(document: Mapping[str, Any]) -> Reply:
 
 
 def answer_of(text: str) -> ApprovalReply | None:
-    """Return the answer a person typed: the reply of a known word, else a refusal with `text` as reason; ``None`` if empty."""
+    """Return the answer the user typed: the reply of a known word, else a refusal with `text` as reason; ``None`` if empty."""
     text = text.strip()
     word = WORDS.get(text.lower())
     if word is not None:

@@ -1,4 +1,4 @@
-"""Ask a person about a call. A question is stored before it is asked and answered once, also later or by another process.
+"""Ask the user about a call. A question is stored before it is asked and answered once, also later or by another process.
 
 A question shows the call by its tool's preview, or by its arguments.
 """
@@ -117,7 +117,7 @@ class ApprovalDesk:
     ) -> Ruling:
         """Turn an ask into allow, deny or stop.
 
-        :param preview: what the person sees of the call; an answer counts only for this preview.
+        :param preview: what the user sees of the call; an answer counts only for this preview.
         :param ignore_earlier: ask even if it was answered before: a running body asks each of its questions.
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
@@ -138,7 +138,7 @@ class ApprovalDesk:
         return await self._apply(scope, journal, ruling, answered)
 
     async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
-        """Return for a person what `call` will do; if the tool's preview fails, the reason and the arguments."""
+        """Return for the user what `call` will do; if the tool's preview fails, the reason and the arguments."""
         arguments = arguments_text(call)
         if owned.tool.preview is None:
             return cut_middle(arguments)
@@ -149,7 +149,7 @@ class ApprovalDesk:
             text = f"its preview failed: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
         except ToolError as error:
             text = f"its preview failed: {error.message}\n{arguments}"
-        except Exception as error:  # the isolation boundary around a tool's code: the person reads the error and the arguments
+        except Exception as error:  # the isolation boundary around a tool's code: the user reads the error and the arguments
             text = f"its preview failed: {type(error).__name__}: {text_of(error)}\n{arguments}"
         return cut_middle(text if isinstance(text, str) and text else arguments)
 

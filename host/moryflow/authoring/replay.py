@@ -270,7 +270,7 @@ class ValueDifference:
     after: Any
 
     def lines(self) -> list[str]:
-        """Return the difference as two lines for a person."""
+        """Return the difference as two lines for the user."""
         before, after = self.before, self.after
         if not (isinstance(before, str) and isinstance(after, str)):
             texts = [json.dumps(value, ensure_ascii=False, default=str) for value in (before, after)]

@@ -34,7 +34,7 @@ def contain_exit(error: BaseException) -> Exception:
 def plugin_error(error: BaseException) -> Exception:
     """Return what a plugin's code raised on the loop as an :class:`Exception`, which ends neither turn nor program.
 
-    While this task is being cancelled, a cancellation or a Ctrl-C comes from a person, not from the plugin: it is raised
+    While this task is being cancelled, a cancellation or a Ctrl-C comes from the user, not from the plugin: it is raised
     again.
     """
     task = asyncio.current_task()

@@ -40,7 +40,7 @@ _USAGE = frozenset({"config", "usage", "not_found", "ambiguous", "invalid"})
 
 
 def report(error: BaseException) -> int:
-    """Print `error` for a person and return the exit code."""
+    """Print `error` for the user and return the exit code."""
     restore()
     match error:
         case click.exceptions.Exit():
@@ -159,7 +159,7 @@ def allowing(rules: Iterable[tuple[str, str]]) -> str:
 
 
 _PLUGINS = "moryflow_plugins."
-"""The prefix of the modules of a person's own files; :mod:`moryflow.plugins.sources` is too big to import for it."""
+"""The prefix of the modules of the user's own files; :mod:`moryflow.plugins.sources` is too big to import for it."""
 _ENDS = (SystemExit, KeyboardInterrupt)
 
 
@@ -175,7 +175,7 @@ def install_excepthooks() -> None:
 
 
 def show_slips() -> None:
-    """From here on, show what Python warns of in the code that is loaded: the person at the terminal is its author."""
+    """From here on, show what Python warns of in the code that is loaded: the user at the terminal is its author."""
     warnings.simplefilter("default", SyntaxWarning)
     warnings.filterwarnings("default", "invalid (escape|octal)", DeprecationWarning)  # the same on Python 3.11
 
@@ -236,7 +236,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int, str]:
-    """Return file, line and module of the innermost frame in a person's own code, or else of the innermost frame."""
+    """Return file, line and module of the innermost frame in the user's own code, or else of the innermost frame."""
     found = last = ("", 0, "")
     while trace is not None:
         names = trace.tb_frame.f_globals

@@ -36,7 +36,7 @@ class FoundPlugins:
 
     @property
     def settings(self) -> PluginSettings:
-        """Which plugins a person wants loaded, from configuration, flags and environment."""
+        """Which plugins the user wants loaded, from configuration, flags and environment."""
         from moryflow.runtime.generation import wanted_plugins
 
         return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)

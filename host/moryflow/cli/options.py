@@ -420,7 +420,7 @@ class NounGroup(click.Group):
     """A noun with verbs: accepts ``ls`` and ``rm``, and suggests a similar verb for one that it does not know."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the verbs before the flags: they are what a person looks for."""
+        """Show the verbs before the flags: they are what the user looks for."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 

@@ -151,7 +151,7 @@ class TurnCompaction(Compaction):
             self._note_prune(limits_of(self._settings, self._window), self._meter.view(self._view()), "after_turn")
 
     async def on_demand(self, focus: str) -> Mapping[str, Any]:
-        """Compact now because a person asks; `focus` says what the summary must keep above all.
+        """Compact now because the user asks; `focus` says what the summary must keep above all.
 
         :raises ConfigError: there is nothing to compact, or no summary could be made; the message says why.
         """
@@ -415,7 +415,7 @@ class TurnCompaction(Compaction):
         record.writing.fork.live = self._scope.live
         self._add_cost(record)
         if result is None:
-            await record.abandoned("a person did not wait for it")
+            await record.abandoned("the user did not wait for it")
         elif isinstance(result, MoryflowError):
             await record.failed(result.message)
             self._memory.failed(self._scope.session, self._seq)

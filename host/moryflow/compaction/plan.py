@@ -54,8 +54,8 @@ def room_for(
 ) -> Room:
     """Return the room below `limit`.
 
-    :param actual: the estimated size of the view that a provider refused, or that a person asked to compact.
-    :param demanded: whether a person asked, so that no provider refused anything.
+    :param actual: the estimated size of the view that a provider refused, or that the user asked to compact.
+    :param demanded: whether the user asked, so that no provider refused anything.
     """
     refused = actual is not None and not demanded
     limited = min(limit.tokens, actual * REFUSED) if refused and actual is not None else limit.tokens

@@ -68,7 +68,7 @@ class PruneLimits(NamedTuple):
 
 
 def limits_of(settings: CompactionSettings, window: int | None) -> PruneLimits:
-    """Return the ordinary limits. Default settings are scaled from a window of 128,000 tokens; a person's own are not."""
+    """Return the ordinary limits. Default settings are scaled from a window of 128,000 tokens; the user's own are not."""
     own, share = settings.model_fields_set, (window or UNKNOWN_WINDOW) / _WINDOW
     protect = settings.prune_protect_tokens * (1.0 if "prune_protect_tokens" in own else share)
     minimum = settings.prune_minimum_tokens * (1.0 if "prune_minimum_tokens" in own else share)

@@ -199,7 +199,7 @@ class _Lines(NamedTuple):
 
 
 def language_of(texts: Iterable[str]) -> str:
-    """Return the language of the headings for a person who wrote `texts`: ``zh`` or ``en``."""
+    """Return the language of the headings for the user who wrote `texts`: ``zh`` or ``en``."""
     text = "\n".join(texts)
     wide = len(re.findall(_HAN, text))
     return "zh" if 3 * wide > len(re.findall(_LETTER, text)) and 10 * len(re.findall(_KANA, text)) < wide else "en"
@@ -220,7 +220,7 @@ def clean_summary(answer: str) -> str:
 
 
 def headings_in(instructions: str) -> tuple[str, ...]:
-    """Return the headings that `instructions` ask for, whether the host, a person or a plugin wrote them."""
+    """Return the headings that `instructions` ask for, whether the host, the user or a plugin wrote them."""
     return tuple(dict.fromkeys(_key(heading) for heading in _HEADING.findall(instructions)))
 
 
@@ -367,7 +367,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 
 
 def listing(facts: Facts) -> str:
-    """Return all facts as text for a person."""
+    """Return all facts as text for the user."""
     say, groups = _WORDS["en"], {**_files(facts), **_notes(facts)}
     return "\n\n".join("\n".join((f"{say[name]}:", *items.full)) for name, items in groups.items() if items.full)
 

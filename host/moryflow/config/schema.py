@@ -49,7 +49,7 @@ class RootSettings(Settings):
 
 
 class ChatSettings(Settings):
-    """How ``moryflow chat`` calls a person who does something else."""
+    """How ``moryflow chat`` calls the user who does something else."""
 
     bell: Annotated[bool, Meta("ring when a question waits, and at the end of a turn of over ten seconds")] = False
     title: Annotated[bool, Meta("show the conversation, and whether it works or waits, as the terminal's title")] = False
@@ -83,7 +83,7 @@ class PromptParams(Settings):
 
 
 class PromptSettings(Settings):
-    """The system prompt: the built-in one, or the person's own in its place.
+    """The system prompt: the built-in one, or the user's own in its place.
 
     :ivar mode: ``custom`` puts `text` in place of the built-in prompt.
     :ivar text: the prompt; ``moryflow config prompt edit`` opens it in an editor.
@@ -119,7 +119,7 @@ UNKNOWN_WINDOW = 32_000
 class CompactionSettings(Settings):
     """When long conversations are shortened, and by how much."""
 
-    enabled: Annotated[bool, Meta("false: compact only when a person asks for it")] = True
+    enabled: Annotated[bool, Meta("false: compact only when the user asks for it")] = True
     auto: Annotated[bool, Meta("false is the same as enabled=false")] = True
     mode: Annotated[Literal["auto", "before", "background", "off"], Meta("when a summary is written")] = "auto"
     prune: Annotated[bool, Meta("replace old tool outputs by one line")] = True
@@ -148,12 +148,12 @@ class CompactionSettings(Settings):
 
     @property
     def automatic(self) -> bool:
-        """Whether conversations are compacted without a person asking for it."""
+        """Whether conversations are compacted without the user asking for it."""
         return self.enabled and self.auto and self.mode != "off"
 
 
 class ExternalToolSettings(Settings):
-    """Tools of the person's own, in the folder ``tools`` of Moryflow's home."""
+    """Tools of the user's own, in the folder ``tools`` of Moryflow's home."""
 
     strictest = {"enabled": False}
 

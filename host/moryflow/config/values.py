@@ -377,7 +377,7 @@ def _entry(value: Any, key: str | None, unit: str, indent: str, end: str) -> str
 
 
 def _dump(value: Any, unit: str, indent: str, end: str) -> str:
-    """Return `value` as a person would write it: an object of plain values on one line, else one entry per line."""
+    """Return `value` as the user would write it: an object of plain values on one line, else one entry per line."""
     if isinstance(value, dict) and len(value) > 1 and not any(isinstance(item, dict | list) for item in value.values()):
         return "{ " + json.dumps(value, ensure_ascii=False)[1:-1] + " }"
     if isinstance(value, dict) and value:

@@ -364,7 +364,7 @@ def abandon(task: asyncio.Future[Any]) -> None:
 async def contained(work: Awaitable[Any]) -> Any:
     """Await `work`; turn what is not an :class:`Exception` into one: raised from a task, it would end the turn or the loop.
 
-    A person's Ctrl-C is not lost: by then asyncio or the command has already stopped the turn. A cancellation is passed
+    The user's Ctrl-C is not lost: by then asyncio or the command has already stopped the turn. A cancellation is passed
     on if the host asked for it.
     """
     try:

@@ -78,7 +78,7 @@ class LoadFailure(PluginError):
 
 
 class Pending(LoadFailure):
-    """A plugin is not loaded yet: it waits for a person's consent, or for the probe."""
+    """A plugin is not loaded yet: it waits for the user's consent, or for the probe."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ from .turn_context import Journal, TurnContext
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 UNREACHABLE_TRIES = 2
-"""Tries for a server that refuses the connection. It rarely appears within seconds, and a person would wait for nothing."""
+"""Tries for a server that refuses the connection. It rarely appears within seconds, and the user would wait for nothing."""
 
 OnRetry = Callable[[int, float, str], Awaitable[None]]
 """Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason."""
@@ -180,7 +180,7 @@ class ModelCall:
         self._journal.event("step.finish", usage=tokens, cost=cost, node=self._scope.node)
 
     def keep_partial(self) -> None:
-        """Note the text of an answer that was cut off: a person has already seen it."""
+        """Note the text of an answer that was cut off: the user has already seen it."""
         place = self._message.id if self._message is not None and self._message.text else ""
         text, self._message = self._partial_text or self._replaced, None
         if not text:

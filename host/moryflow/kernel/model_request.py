@@ -136,7 +136,7 @@ def first_params(scope: TurnContext) -> ChatParams:
 
 
 def _effort(scope: TurnContext) -> Effort | None:
-    """Return how long the model should reason: what the person chose for the session, else the agent's, else the model's."""
+    """Return how long the model should reason: what the user chose for the session, else the agent's, else the model's."""
     chosen = scope.live.state.get(HOST_STATE, {}).get("effort")
     return chosen or scope.agent.settings.reasoning_effort or (scope.model.reasoning_effort if scope.model else None)
 

@@ -29,7 +29,7 @@ DEFAULT_MAX_STEPS = 200
 class RunOptions(NamedTuple):
     """How to run one turn.
 
-    :param on_ask: what a question to a person does: ``prompt`` waits for the answer, ``deny`` tells the model no, ``fail``
+    :param on_ask: what a question to the user does: ``prompt`` waits for the answer, ``deny`` tells the model no, ``fail``
         ends the turn.
     :param max_cost: US dollars.
     :param effort: how long the model reasons, for this turn and the later ones of the session; ``default`` ends that.
@@ -76,7 +76,7 @@ def error_json(error: MoryflowError) -> dict[str, Any]:
 
 
 class SessionPermissions:
-    """Mode and grants of a session. A child session shares its parent's object, so a person's change applies to both."""
+    """Mode and grants of a session. A child session shares its parent's object, so the user's change applies to both."""
 
     def __init__(self, mode: str, grants: list[Rule] | None = None) -> None:
         self.mode = mode

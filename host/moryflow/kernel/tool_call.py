@@ -231,7 +231,7 @@ def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | No
 
 
 class Deadline:
-    """The time that a body may still run. The clock stops while a person is being asked."""
+    """The time that a body may still run. The clock stops while the user is being asked."""
 
     def __init__(self, owned: RegisteredTool) -> None:
         self.owned = owned

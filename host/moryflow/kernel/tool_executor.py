@@ -57,7 +57,7 @@ from .turn_context import Journal, TurnContext
 MAX_DIFF = 16_000
 """Characters of a result's diff that its event carries."""
 MAX_QUESTIONS = 3
-"""How often a person is asked about one call while what the call would do keeps changing."""
+"""How often the user is asked about one call while what the call would do keeps changing."""
 
 _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
@@ -79,7 +79,7 @@ class PreparedCall:
     early_verdicts: Sequence[tuple[str, Verdict]] = ()
     """Verdicts that ``tool_before`` returned."""
     preview: str = ""
-    """The preview of the call that the person saw with the question."""
+    """The preview of the call that the user saw with the question."""
     last_record: tuple[CallRow | None, Ruling | None] = (None, None)
     """The call's last row, and the ruling that row was made from."""
 
@@ -146,7 +146,7 @@ class ToolExecutor:
         raise ToolError(f"unknown tool {name[:80]!r}{later}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, prepared: PreparedCall) -> Ruling:
-        """Combine the verdicts of all gates, ask a person if the ruling is ask, then let ``tool_decided`` tighten it."""
+        """Combine the verdicts of all gates, ask the user if the ruling is ask, then let ``tool_decided`` tighten it."""
         ruling = await self._gates(prepared.call, prepared.early_verdicts)
         for _ in range(MAX_QUESTIONS):
             if ruling.decision != "ask":
@@ -167,7 +167,7 @@ class ToolExecutor:
         )
 
     async def _judge_again(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:
-        """Judge a call again after a person allowed it; return the ruling that replaces the answer, or ``None``.
+        """Judge a call again after the user allowed it; return the ruling that replaces the answer, or ``None``.
 
         While the question was open, someone may have changed a link, rewritten a file or a script, or added a rule. The
         built-in gates judge the call again; the gates of other plugins do only if its targets are other objects now.
@@ -225,7 +225,7 @@ class ToolExecutor:
         return combine(verdicts, mode=self._scope.live.mode, gate_us=before.gate_us)
 
     async def _ask(self, prepared: PreparedCall, ruling: Ruling, *, later: bool) -> Ruling:
-        """Ask a person about the call. With `later`, the answer may come after the turn has ended."""
+        """Ask the user about the call. With `later`, the answer may come after the turn has ended."""
         on_ask, call, owned = self._on_ask, prepared.call, prepared.owned
         assert owned is not None
         desk = self._scope.around.desk

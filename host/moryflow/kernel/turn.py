@@ -4,7 +4,7 @@ A step is one model call and its tool calls. Nodes are committed before their ev
 call that may have an effect is on the disk before the call runs. So a step of n calls, one after another, costs n + 1
 commits: the answer with the first call's start, each result with the next call's start, the last result with the next
 step's beginning. Calls that run side by side count as one call. If they only read and finish at once, the whole step
-costs one commit. A question to a person costs one more, because another program may answer it.
+costs one commit. A question to the user costs one more, because another program may answer it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TurnLoop:
 
         :param prompt: the payload of the user node, or ``None`` to continue without a new prompt.
         :param unfinished: calls that an earlier turn left without a result.
-        :param called: calls a person made, with the prompt or by answering; they are the first step, before the model is asked.
+        :param called: calls the user made, with the prompt or by answering; they are the first step, before the model is asked.
         """
         scope = self._scope
         self._announce()
@@ -77,7 +77,7 @@ class TurnLoop:
         return await self._steps()
 
     async def _call(self, called: Sequence[ToolRequest]) -> EndReason | None:
-        """Run the calls a person made through the whole chain, as one step."""
+        """Run the calls the user made through the whole chain, as one step."""
         finished = self._model_call.note(Finished(reason="tool_calls", tool_calls=tuple(called)))
         reason = await self._batch.run(finished.tool_calls)
         self._model_call.finish_step()

@@ -381,7 +381,7 @@ class ModelChoice(Protocol):
 
 
 class Approvals(Protocol):
-    """Asks a person and waits for the answer; see :class:`moryflow.approvals.questions.ApprovalDesk`."""
+    """Asks the user and waits for the answer; see :class:`moryflow.approvals.questions.ApprovalDesk`."""
 
     def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None: ...
     async def settle(

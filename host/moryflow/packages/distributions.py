@@ -1,6 +1,6 @@
 """Read packages without importing them: a wheel, an installed distribution, the folder of a project.
 
-The manifest of each plugin in a package becomes a card, which a person sees before consenting, and with which the card of a
+The manifest of each plugin in a package becomes a card, which the user sees before consenting, and with which the card of a
 new version is compared.
 """
 
@@ -288,7 +288,7 @@ class Card:
 
     @property
     def asks(self) -> dict[str, Any]:
-        """What a person agrees to, as the lock stores it."""
+        """What the user agrees to, as the lock stores it."""
         lists = {"hooks": list(self.hooks), "tools": list(self.tools), "services": list(self.services)}
         return {"manifest": self.manifest, **lists, "capabilities": dict(self.capabilities)}
 
@@ -392,10 +392,10 @@ _CAPABILITY_WORDS = {"network": "uses the network", "subprocess": "starts progra
 
 
 class ConsentDiff(NamedTuple):
-    """The difference between what a person agreed to and what would be installed.
+    """The difference between what the user agreed to and what would be installed.
 
     :param lines: for people, one difference each.
-    :param grew: whether it asks for a hook, a service or a capability that the person did not agree to.
+    :param grew: whether it asks for a hook, a service or a capability that the user did not agree to.
     """
 
     lines: tuple[str, ...]
@@ -403,7 +403,7 @@ class ConsentDiff(NamedTuple):
 
 
 def screen(package: PluginPackage, *, origin: str, also: Sequence[tuple[str, str]] = (), editable: bool = False) -> str:
-    """Return the consent screen: everything a person needs to know to agree or refuse."""
+    """Return the consent screen: everything the user needs to know to agree or refuse."""
     head = f"{package.name} {package.version}".rstrip()
     lines = [f"{head}  from {origin}" + (", editable" if editable else "")]
     if not package.cards:
@@ -446,7 +446,7 @@ def _capability(name: str, value: Any) -> str:
 
 
 def consent_diff(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> ConsentDiff:
-    """Compare what a person agreed to, as the lock stores it, with the cards of another version."""
+    """Compare what the user agreed to, as the lock stores it, with the cards of another version."""
     lines: list[str] = []
     grew = False
     now = {card.name: card.asks for card in after}

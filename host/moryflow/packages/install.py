@@ -35,7 +35,7 @@ class InstallResult:
 
     :param action: ``installed``, ``unchanged`` or ``updated``.
     :param also: name and version of the packages that were installed besides.
-    :param changes: the differences from what the person agreed to before, one line each.
+    :param changes: the differences from what the user agreed to before, one line each.
     """
 
     action: str
@@ -58,7 +58,7 @@ class Ready:
 
 
 def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
-    """Install a plugin after the person has seen its consent screen and agreed.
+    """Install a plugin after the user has seen its consent screen and agreed.
 
     :raises InstallError: it cannot or must not be installed; the environment has not changed.
     :raises ConfigError: nobody can be asked.
@@ -102,7 +102,7 @@ def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
 def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Show each package that would be downgraded, and return these lines.
 
-    :raises ConfigError: a package would be downgraded, and the person did not allow that.
+    :raises ConfigError: a package would be downgraded, and the user did not allow that.
     """
     found = older([(package.name, package.version), *also], manager.lock.read())
     for item in found:
@@ -125,7 +125,7 @@ def is_installed(entry: Locked, package: PluginPackage) -> bool:
 
 
 def install_file(path: Path, manager: Manager) -> InstallResult:
-    """Copy a plugin in one file into the home. The person's yes is also the consent to run it.
+    """Copy a plugin in one file into the home. The user's yes is also the consent to run it.
 
     :raises InstallError: the file cannot be read, has an unusable name, or does not load.
     """
@@ -242,7 +242,7 @@ class Synced:
 
 
 def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
-    """Install what is locked and missing or different, exactly as the person agreed to it. Unlocked packages stay."""
+    """Install what is locked and missing or different, exactly as the user agreed to it. Unlocked packages stay."""
     known = manager.lock.read()
     done: list[Synced] = []
     for drift in drifts(manager.home):
@@ -265,7 +265,7 @@ def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
 def _restore(entry: Locked, manager: Manager) -> None:
     """Install the package or file of one line of the lock.
 
-    :raises InstallError: its origin no longer has what the person agreed to.
+    :raises InstallError: its origin no longer has what the user agreed to.
     """
     if entry.is_file:
         data = content_of(Path(entry.origin))
@@ -286,7 +286,7 @@ def _check_agreed(entry: Locked, digest: str, name: str) -> None:
 
 
 def _pinned_origin(entry: Locked) -> PackageOrigin:
-    """Return the origin pinned to the version or commit that the person agreed to."""
+    """Return the origin pinned to the version or commit that the user agreed to."""
     if entry.kind == "index":
         return PackageOrigin("index", f"{entry.name}=={entry.version}")
     if entry.kind == "git" and entry.commit:

@@ -46,7 +46,7 @@ _SETTINGS = {
 _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
 """The variables that tell uv where packages are, each with pip's variable for the same."""
 _NOWHERE = Path(sys.executable).anchor
-"""The folder in which installers run: a person's working folder may have someone else's ``pip.py`` or ``uv.toml``."""
+"""The folder in which installers run: the user's working folder may have someone else's ``pip.py`` or ``uv.toml``."""
 LONGEST = 1800.0
 """Seconds after which an installation is stopped."""
 MAX_KEPT = 512 * 1024

@@ -74,7 +74,7 @@ def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict
 
 
 class _RowReader:
-    """Makes the row of each candidate. A person's choice, such as disabling it, comes before the result of its last load."""
+    """Makes the row of each candidate. The user's choice, such as disabling it, comes before the result of its last load."""
 
     def __init__(
         self, home: Path, known: Mapping[str, LastLoad], own: Mapping[str, LoadRecord], settings: PluginSettings

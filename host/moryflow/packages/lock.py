@@ -1,4 +1,4 @@
-"""``plugins.lock`` in the home: each installed package, its origin, its hash, and what a person agreed to.
+"""``plugins.lock`` in the home: each installed package, its origin, its hash, and what the user agreed to.
 
 The differences between the lock and what is installed are cached, so that every start can report them.
 """
@@ -45,7 +45,7 @@ class PackageOrigin(NamedTuple):
 
 
 def origin_of(given: str, *, editable: bool = False) -> PackageOrigin:
-    """Return the origin that `given`, as a person typed it, names.
+    """Return the origin that `given`, as the user typed it, names.
 
     :raises ConfigError: it names nothing that can be installed, or nothing exists at that path.
     """
@@ -119,11 +119,11 @@ _PLUGIN_FIELDS = {"hooks": list, "tools": list, "services": list, "capabilities"
 
 
 class Locked(NamedTuple):
-    """One installation that a person agreed to: a line of the lock.
+    """One installation that the user agreed to: a line of the lock.
 
     :param name: the name of the distribution, or ``plugins/NAME.py`` for a file of the home.
     :param hash: the hash of the installed files; empty for an editable installation, whose files are meant to change.
-    :param plugins: by name, the hooks, tools, services and capabilities that the person saw.
+    :param plugins: by name, the hooks, tools, services and capabilities that the user saw.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Locked(NamedTuple):
 
 
 class Lockfile:
-    """Reads and writes the lock. Only commands that a person typed write it."""
+    """Reads and writes the lock. Only commands that the user typed write it."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / FILE
@@ -186,7 +186,7 @@ class Lockfile:
 
 
 def _entry(name: str, item: Mapping[str, Any]) -> Locked:
-    """Return one line of the lock, which a person may have edited.
+    """Return one line of the lock, which the user may have edited.
 
     :raises ValueError: it is not what Moryflow writes.
     """
@@ -203,7 +203,7 @@ def _entry(name: str, item: Mapping[str, Any]) -> Locked:
 
 
 def entry_for(package: PluginPackage, origin: PackageOrigin, *, commit: str = "") -> Locked:
-    """Return the line of the lock for a package that a person has just agreed to."""
+    """Return the line of the lock for a package that the user has just agreed to."""
     plugins = {card.name: card.asks for card in package.cards}
     return Locked(package.name, package.version, origin.kind, origin.text, package.digest, plugins, commit)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Manager:
     """Installs packages, and checks and tries what was installed.
 
-    :param tell: shows a line or a screen to the person.
+    :param tell: shows a line or a screen to the user.
     :param ask: asks a question, and raises unless the answer is yes.
     :param trial: tries the installed plugins.
     :param building: whether a package from an index may be built from its sources.
@@ -69,7 +69,7 @@ class Manager:
         return Installer(self.environ, self.pins, self.building)
 
     def refuse(self, package: PluginPackage) -> None:
-        """Refuse a package that is never installed, even with a person's consent.
+        """Refuse a package that is never installed, even with the user's consent.
 
         :raises InstallError: it has no plugin, uses the name of a built-in or of another plugin, has a file that Python
             would run at every start, is known to be malicious, or would change what the host runs on.
@@ -161,8 +161,8 @@ class Manager:
     ) -> Locked:
         """Install the package that was shown, try it, and write it to the lock; return its line of the lock.
 
-        :param shown: the package as the person saw it.
-        :param source: where it comes from, as the person named it.
+        :param shown: the package as the user saw it.
+        :param source: where it comes from, as the user named it.
         :raises DoesNotLoad: it does not load; everything was restored.
         :raises InstallError: the installed package is not the one shown, or a new ``.pth`` came along; everything was restored.
         """
@@ -348,7 +348,7 @@ def remove(target: UninstallTarget, manager: Manager) -> str:
 
 
 SECONDS = 10.0
-"""Seconds that one plugin may take in the probe, while a person waits."""
+"""Seconds that one plugin may take in the probe, while the user waits."""
 
 
 class DoesNotLoad(InstallError):
@@ -367,7 +367,7 @@ class DoesNotLoad(InstallError):
 class Trial:
     """Tries plugins as this person's host would load them.
 
-    :param config: the person's settings as one object.
+    :param config: the user's settings as one object.
     :param disabled: disabled plugins; no host would load them, so they are not tried.
     """
 
@@ -377,7 +377,7 @@ class Trial:
         self._disabled = disabled
 
     def package(self, name: str, version: str, *, before: Collection[str]) -> list[str]:
-        """Try the plugins of a package as it is installed now; return notes for the person.
+        """Try the plugins of a package as it is installed now; return notes for the user.
 
         :param before: the plugins that were installed before; whether they loaded is known from their last load.
         :raises DoesNotLoad: a plugin does not load that is new or loaded before, or none loads.
@@ -435,7 +435,7 @@ def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mappin
 
 
 def _would_load(verdict: ProbeVerdict, *, updated: bool) -> bool:
-    """Whether a host would load the whole plugin. A new plugin may lack settings: the person sets them after installing it."""
+    """Whether a host would load the whole plugin. A new plugin may lack settings: the user sets them after installing it."""
     unset = verdict.ok and verdict.stage == "register" and bool(verdict.notes)
     return verdict.ok and not verdict.failed_hooks and not (updated and unset)
 

@@ -1,8 +1,8 @@
-"""Which code may run: files that appear in ``tools/`` and ``plugins/`` while a host runs wait for a person's consent.
+"""Which code may run: files that appear in ``tools/`` and ``plugins/`` while a host runs wait for the user's consent.
 
-A file that is there when a host starts, and is not on the list, is taken to be the person's own, like the ``config.jsonc``
+A file that is there when a host starts, and is not on the list, is taken to be the user's own, like the ``config.jsonc``
 beside it. A file that *appears while a host runs* may have been written by an agent: it is listed in ``consents.json`` and
-is not imported until a person consents, even after a restart. After that, changes to it need no consent.
+is not imported until the user consents, even after a restart. After that, changes to it need no consent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Consents:
     """The items of a home that wait for consent, by relative path: ``tools/x.py``, ``plugins/x.py``, ``plugins/package``.
 
     Any path of a file, also deep in a package, stands for the item the file belongs to. The list is read again when it has
-    changed, because a person may have consented in another process. If it cannot be read, every item waits; if it cannot
+    changed, because the user may have consented in another process. If it cannot be read, every item waits; if it cannot
     be written, it still applies to this process.
     """
 
@@ -55,12 +55,12 @@ class Consents:
         return {**self._waiting, **self._unwritten}
 
     def is_waiting(self, path: Path | str) -> bool:
-        """Whether the item of `path` waits for a person's consent."""
+        """Whether the item of `path` waits for the user's consent."""
         waiting = self.waiting()
         return bool(waiting) and self.item(path) in waiting
 
     def hold(self, *paths: Path | str) -> list[str]:
-        """Make the items of `paths` wait, unless a person has consented to them; return those that wait from now on."""
+        """Make the items of `paths` wait, unless the user has consented to them; return those that wait from now on."""
         known = self.waiting()
         held = sorted(
             {item for path in paths if (item := self.item(path)) and item not in known and item not in self._consented}
@@ -78,7 +78,7 @@ class Consents:
         return [item for item in held if self.is_waiting(item)]
 
     def give(self, path: Path | str) -> bool:
-        """Record that a person consented to the item of `path`, or made it; return whether it had waited.
+        """Record that the user consented to the item of `path`, or made it; return whether it had waited.
 
         :raises ConfigError: the list cannot be written.
         """
@@ -104,7 +104,7 @@ class Consents:
         return ""
 
     def _read(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the items that wait and the items a person consented to, each with a time."""
+        """Return the items that wait and the items the user consented to, each with a time."""
         try:
             content = json.loads(self._file.read_bytes())
             waiting = {str(item): str(since) for item, since in content["waiting"].items()}

@@ -22,9 +22,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class PluginSettings(NamedTuple):
-    """Which plugins a person wants to load.
+    """Which plugins the user wants to load.
 
-    :param disabled: names of plugins that a person disabled; only these do not count as missing gates.
+    :param disabled: names of plugins that the user disabled; only these do not count as missing gates.
     :param only: the third-party plugins to load, ``None`` for all (``MORYFLOW_PLUGINS``).
     :param safe_mode: load only built-ins.
     """

@@ -165,7 +165,7 @@ def _parts(target: str) -> tuple[str, list[str]]:
 def read_consented(path: Path, home: Path) -> bytes:
     """Return the content of a file if it may be imported.
 
-    :raises PluginError: it waits for a person's consent, others can write to it, or it cannot be read.
+    :raises PluginError: it waits for the user's consent, others can write to it, or it cannot be read.
     """
     if Consents(home).is_waiting(path):
         raise PluginError(WAITS, where=str(path), next_step=f"moryflow tool allow {path.name}")

@@ -1,4 +1,4 @@
-"""What a home remembers about plugins: their last load, which of them have a gate, and which a person has released."""
+"""What a home remembers about plugins: their last load, which of them have a gate, and which the user has released."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def recall(home: Path) -> dict[str, LastLoad]:
 
 
 def forget(home: Path, name: str) -> None:
-    """Forget the loads of a plugin that a person removed."""
+    """Forget the loads of a plugin that the user removed."""
     file = home / "cache" / FILE
     _write(file, "", {key: entry for key, entry in _read(file).items() if entry.get("name") != name})
 
@@ -154,7 +154,7 @@ class GateMemory:
     """Remembers the plugins that have a gate, by tier, and installed ones also by environment: environments may share a home.
 
     A plugin that is not found any more is still remembered: deleting the file of a gate must not go unnoticed. It is
-    forgotten once a person disables or uninstalls it by name.
+    forgotten once the user disables or uninstalls it by name.
     """
 
     def __init__(self, home: Path) -> None:
@@ -180,7 +180,7 @@ class GateMemory:
         (self._known.add if gates else self._known.discard)(_gate_key(tier, name))
 
     def forget(self, name: str) -> None:
-        """Forget plugin `name` in every tier, because a person disabled or removed it."""
+        """Forget plugin `name` in every tier, because the user disabled or removed it."""
         self._known = {entry for entry in self._known if entry[2] != name}
 
     def save(self) -> None:
@@ -236,7 +236,7 @@ class Releases:
         self._known = _read_released(self._file) if self._seen else {}
 
     def apply(self, quarantines: Iterable[Quarantine | None]) -> None:
-        """Release in `quarantines` the plugins that a person has released since the last call."""
+        """Release in `quarantines` the plugins that the user has released since the last call."""
         stamp = self._stamp()
         if stamp == self._seen:
             return

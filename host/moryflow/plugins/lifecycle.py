@@ -396,9 +396,9 @@ class PlainContext:
         return self
 
     def read(self, path: Path) -> bytes:
-        """Return the content of a Python file that only its owner may write and that a person consented to."""
+        """Return the content of a Python file that only its owner may write and that the user consented to."""
         if self.safe_mode:
-            raise PluginError("safe mode runs no code of the person's own", where=str(path))
+            raise PluginError("safe mode runs no code of the user's own", where=str(path))
         return read_consented(path, self.home)
 
     def load(self, path: Path) -> ModuleType:

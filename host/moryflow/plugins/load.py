@@ -265,7 +265,7 @@ class Loading:
         return before.life
 
     def _note_gate(self, candidate: Candidate) -> None:
-        """Note the plugin as a missing gate if it may have one, unless a person disabled it by name."""
+        """Note the plugin as a missing gate if it may have one, unless the user disabled it by name."""
         name = candidate.name
         if name in self._settings.disabled or name in self._missing:
             return

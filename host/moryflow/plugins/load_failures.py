@@ -46,7 +46,7 @@ def failure_line(found: LoadRecord | LoadFailure) -> str:
 
 
 def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
-    """Return the text of an error that reading a plugin's object raised, with file and line. Raise a person's Ctrl-C again."""
+    """Return the text of an error that reading a plugin's object raised, with file and line. Raise the user's Ctrl-C again."""
     if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     text, found, line = describe(error, root_of(file))
@@ -54,7 +54,7 @@ def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
 
 
 def import_failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
-    """Return the failure of an import, at the last line of the plugin's own code. Raise a person's Ctrl-C again."""
+    """Return the failure of an import, at the last line of the plugin's own code. Raise the user's Ctrl-C again."""
     if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     root = root_of(file or _first_file(error))
@@ -111,7 +111,7 @@ def _first_file(error: BaseException) -> str:
 
 
 def pressed_by_person() -> bool:
-    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second.
+    """Whether a KeyboardInterrupt is the user's: asyncio cancels the task at the first Ctrl-C and raises at the second.
 
     While the task is not being cancelled, a plugin raised it.
     """

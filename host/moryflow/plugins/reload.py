@@ -106,7 +106,7 @@ class Reloader:
         self._appeared: list[str] = []
         self._unsubscribe = _nothing
         self.asking: list[str] = []
-        """What began to wait for a person's consent since this was last emptied: items that appeared in the home, and
+        """What began to wait for the user's consent since this was last emptied: items that appeared in the home, and
         paths of code elsewhere that changed while a shell command ran."""
 
     def start(self) -> None:
@@ -156,7 +156,7 @@ class Reloader:
             await self._reload_done.wait()
 
     async def give(self, item: str) -> None:
-        """Record that a person consented to a waiting item; return when it is loaded.
+        """Record that the user consented to a waiting item; return when it is loaded.
 
         :raises ConfigError: the consent cannot be written.
         """

@@ -40,7 +40,7 @@ class ReloadReport:
     """The content of the event ``reload``.
 
     :param kept: files that have an error now, so that their previous version stays in use: file → error.
-    :param waiting: files with tools that appeared and wait for a person's consent.
+    :param waiting: files with tools that appeared and wait for the user's consent.
     :param next: the command to type for each file in `kept` and `waiting`.
     :param ms: milliseconds from the first sign of a change until the new generation was in use.
     """
@@ -80,7 +80,7 @@ class ReloadReport:
         )
 
     def lines(self) -> list[str]:
-        """Return the lines that a person reads: one for all changes, and one for each file that could not be taken."""
+        """Return the lines that the user reads: one for all changes, and one for each file that could not be taken."""
         changes = [str(change) for change in self.changed]
         changes += ["the order of hooks has changed"] if self.order_changed else []
         first = f"reloaded in {self.ms:.0f} ms: {' · '.join(changes)}" if changes else ""

@@ -30,7 +30,7 @@ DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 WAIT = 2.5
 """Seconds that a start waits for the probe of new code; a plugin that takes longer joins at a later turn."""
 STRICT_WAIT = 60.0
-"""The same under ``--strict``, where a plugin that the person asked for must not be missing."""
+"""The same under ``--strict``, where a plugin that the user asked for must not be missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,12 @@ class GenerationBuilder:
 
     :param safe_mode: the flag; ``None`` leaves it to the configuration, which includes the environment. The same holds for
         `only`, the third-party plugins to load, and for `profile`.
-    :param probe: try new code in a separate process first, and do not load code that still needs a person's consent.
+    :param probe: try new code in a separate process first, and do not load code that still needs the user's consent.
     :param wait: seconds to wait for the probe.
     :param strict: the flag; ``None`` leaves it to the configuration.
     :param development: plugins under development, which may be outside Moryflow's folder.
     :param watch_registry: receives the files that plugins want watched.
-    :param code: the files that plugins have imported for the person.
+    :param code: the files that plugins have imported for the user.
     """
 
     home: Path
@@ -106,7 +106,7 @@ class GenerationBuilder:
         """Return the policy that admits code, after new code was probed; ``None`` if all code is built in.
 
         Plugins that loaded last time are probed first and those that failed last.
-        The person's own files precede packages: they are few, and a person who just wrote one is waiting for it.
+        The user's own files precede packages: they are few, and the user who just wrote one is waiting for it.
         """
         wanted = [candidate for candidate in found if _is_wanted(candidate, settings)]
         items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
@@ -220,7 +220,7 @@ def in_development(given: Sequence[Path], environ: Mapping[str, str]) -> tuple[P
 
 
 def wanted_plugins(config: Config, *, safe_mode: bool | None = None, only: frozenset[str] | None = None) -> PluginSettings:
-    """Return which plugins a person wants loaded: by the flags, else by the configuration, which includes the environment."""
+    """Return which plugins the user wants loaded: by the flags, else by the configuration, which includes the environment."""
     named = config.get("onlyPlugins")
     return PluginSettings(
         disabled=frozenset(config.get("disabledPlugins") or ()),

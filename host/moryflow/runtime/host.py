@@ -296,7 +296,7 @@ class Host:
         await self.refresh(wait=0.0)
 
     def hold_unreviewed_code(self) -> None:
-        """Hold back code files that appeared since this host began until a person consents: a tool may have written them."""
+        """Hold back code files that appeared since this host began until the user consents: a tool may have written them."""
         if self.before_turn is None and (new := items(self.home) - self.code_files):
             Consents(self.home).hold(*new)
 

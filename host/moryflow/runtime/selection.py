@@ -1,4 +1,4 @@
-"""Choose the agent, the mode, the model and the base of the system prompt; record a person's changes in the session."""
+"""Choose the agent, the mode, the model and the base of the system prompt; record the user's changes in the session."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
 
 
 def _change_record(field: str, before: str, after: str, *, kept: str | None = None, **more: str) -> Callable[[Journal], None]:
-    """Return a record that a person has changed a field of a session.
+    """Return a record that the user has changed a field of a session.
 
     :param kept: the value that the session stores, if not `after`; an empty model means the default one.
     """

@@ -2,7 +2,7 @@
 
 A prompt may bring files and images. They are checked before they are stored, because a node never changes and every later
 turn reads it. An @ in the prompt names a sub-agent, or something that a tool recognises; it becomes a call in the turn's
-first step and is judged like any other call. Only text that the person typed is searched for an @.
+first step and is judged like any other call. Only text that the user typed is searched for an @.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Session:
         """Run one turn from `text` to its end reason.
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
-        :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
+        :param typed: how many characters of `text` the user typed, where the rest was piped in; ``None`` means all of them.
         :param queue: if the session is working on another prompt, here or in another process, wait until this prompt is next.
         :param watch: called with each event of the turn and of its sub-agents.
         :raises ConfigError: there is no model, the model is unknown, or an attachment or an option is invalid. Nothing was

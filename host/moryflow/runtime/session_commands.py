@@ -1,4 +1,4 @@
-"""What a person does to a session between turns: compact it, undo that, run a slash command, delete it, label a node."""
+"""What the user does to a session between turns: compact it, undo that, run a slash command, delete it, label a node."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Label(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The sentence that tells a person what changed."""
+        """The sentence that tells the user what changed."""
         if self.node is None:
             return f"'{self.label}' names nothing any more; it was {(self.was or '')[:8]}"
         if not self.changes:

@@ -174,7 +174,7 @@ async def end_leftovers(store: Store, home: Path, session: str) -> tuple[dict[st
     """End processes that interrupted calls of `session`, and of its sub-agents that no process holds, have left running.
 
     :returns: a sentence for the result of each interrupted call, by the call's id; the session's own calls that began and
-        never ended; a notice for the person. All three are empty, as a rule.
+        never ended; a notice for the user. All three are empty, as a rule.
     """
     begun = await store.calls(states=("running", "pending"))
     family = set(await store.family(session)) if begun else set()

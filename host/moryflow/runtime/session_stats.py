@@ -19,7 +19,7 @@ _SEARCHES = {"grep": "matches", "search_in_file": "matches", "glob": "files"}
 
 
 def interceptions(calls: Iterable[CallRow], approvals: Iterable[ApprovalRow]) -> dict[str, dict[str, int]]:
-    """Return by tool how many calls a rule refused, and how many a person was asked about."""
+    """Return by tool how many calls a rule refused, and how many the user was asked about."""
     counts: dict[str, Counter[str]] = {}
     for call in calls:
         if call.decision in ("deny", "stop"):

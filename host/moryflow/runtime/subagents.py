@@ -124,7 +124,7 @@ class Children:
 
     @property
     def stopped(self) -> bool:
-        """Whether a person has stopped children since the last child was started."""
+        """Whether the user has stopped children since the last child was started."""
         return self._stopped
 
     async def has_unanswered_result(self) -> bool:

@@ -345,7 +345,7 @@ async def compaction_settings(at: Call) -> Any:
 
 @operation("PUT", "/settings/compaction", "as GET")
 async def change_compaction_settings(at: Call, enabled: bool) -> Any:
-    """Switch automatic compaction on or off; a person can compact a conversation either way."""
+    """Switch automatic compaction on or off; the user can compact a conversation either way."""
     host = at.service.host
     set_value(host.config.path, f"{COMPACTION}.enabled", enabled)
     if enabled:

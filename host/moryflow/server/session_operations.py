@@ -358,7 +358,7 @@ async def prompt(
     schema: Annotated[dict[str, Any] | None, "a JSON Schema that the answer has to fit"] = None,
     environment: Environment = None,
     background: Background = "wait",
-    typed: Annotated[int | None, "characters of text that a person typed, where the rest came from elsewhere"] = None,
+    typed: Annotated[int | None, "characters of text that the user typed, where the rest came from elsewhere"] = None,
 ) -> Any:
     """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn.
 

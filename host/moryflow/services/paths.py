@@ -1,6 +1,6 @@
 """Resolves the path that a tool was given into the object that gates judge.
 
-A path is a plain name: ``~`` and ``~/…`` start at the person's home; ``$HOME``, ``%2e``, ``file://`` and back quotes
+A path is a plain name: ``~`` and ``~/…`` start at the user's home; ``$HOME``, ``%2e``, ``file://`` and back quotes
 are literal characters. Links are followed here, one component at a time, so that no later step has to follow one.
 """
 

@@ -109,7 +109,7 @@ class Store(Protocol):
     A method that needs an existing session raises :class:`StoreError` with the code ``not_found`` for an unknown id; a query
     for the rows of an unknown session returns none.
 
-    :ivar notices: sentences for a person about the store, for example that it was damaged. Who shows one removes it.
+    :ivar notices: sentences for the user about the store, for example that it was damaged. Who shows one removes it.
     """
 
     @property

@@ -72,7 +72,7 @@ class SessionRow(NamedTuple):
     :ivar active: the node that the next node follows.
     :ivar origin: for a fork its ``session`` and ``node``; for a child ``spawn``, with the plugin that started it and its
         narrowed agent.
-    :ivar grants: the rules that a person granted for this session.
+    :ivar grants: the rules that the user granted for this session.
     :ivar epoch: how often the session has been held.
     """
 
@@ -112,7 +112,7 @@ class CallRow(NamedTuple):
 
 
 class ApprovalRow(NamedTuple):
-    """A question to a person. `state` is ``pending``, ``replied`` or ``expired``."""
+    """A question to the user. `state` is ``pending``, ``replied`` or ``expired``."""
 
     id: str
     session: str
@@ -371,7 +371,7 @@ class Unfinished(NamedTuple):
 
     :ivar request: the call as the assistant node contains it; `node` is that node's id.
     :ivar row: the stored record of the call; ``None`` if it was never recorded.
-    :ivar action: ``interrupted``: the call was started, so it gets that result and never runs again unless a person asks;
+    :ivar action: ``interrupted``: the call was started, so it gets that result and never runs again unless the user asks;
         ``judge``: it was not started, so it goes through the gates like a new call.
     """
 

@@ -64,7 +64,7 @@ class ChatClient:
     async def stream(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
         """Yield the answer of the model that the server calls `name`. Closing the iterator drops the connection.
 
-        :raises ModelError: the call failed; the error says what a person can do about it.
+        :raises ModelError: the call failed; the error says what the user can do about it.
         """
         try:
             async with contextlib.aclosing(self._events(request, name)) as events:

@@ -284,7 +284,7 @@ def _error(
 
 
 def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool = False) -> str:
-    """Return what a person can do about an error with this code and message."""
+    """Return what the user can do about an error with this code and message."""
     advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), "")
     if advice and code not in ("auth", "context", "rate_limit"):
         return advice.format(label=endpoint.label)

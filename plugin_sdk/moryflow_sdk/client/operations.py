@@ -117,7 +117,7 @@ class Operations:
         return await self._call("GET", "/settings/compaction", {})
 
     async def change_compaction_settings(self, enabled: bool) -> Any:
-        """Switch automatic compaction on or off; a person can compact a conversation either way."""
+        """Switch automatic compaction on or off; the user can compact a conversation either way."""
         return await self._call("PUT", "/settings/compaction", {"enabled": enabled})
 
     async def sessions(self, *, limit: int = 50, vault: str | None = None, all: bool = False) -> Any:

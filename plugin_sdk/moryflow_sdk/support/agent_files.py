@@ -184,7 +184,7 @@ _MODES_ELSEWHERE = ("agent", "ask", "edit")
 
 
 def _model(metadata: Mapping[str, Any], warnings: list[Remark]) -> str | None:
-    """Return the model; for a name that only another system knows, return ``None``: the person's default model is used."""
+    """Return the model; for a name that only another system knows, return ``None``: the user's default model is used."""
     given = metadata.get("model")
     model = str(cast("list[Any]", given)[0]) if isinstance(given, list) and given else _string(metadata, "model", warnings)
     if is_foreign_model(model):

@@ -1,4 +1,4 @@
-"""Read Markdown files that a person writes: frontmatter with fields, and a body.
+"""Read Markdown files that the user writes: frontmatter with fields, and a body.
 
 Frontmatter that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Frontmatter that is
 only nearly YAML, as other systems take it, is read field by field. Nothing in a file is ever executed.

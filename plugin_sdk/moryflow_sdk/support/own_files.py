@@ -1,4 +1,4 @@
-"""Find a person's own files in a folder, tell who else could have written them, open them without falling into traps, lock
+"""Find the user's own files in a folder, tell who else could have written them, open them without falling into traps, lock
 them, and write them whole.
 
 A dangling link counts as a file.

@@ -284,7 +284,7 @@ _HOST = re.compile(r"[\w*?,{}\[\]-]+(?:\.[\w*?,{}\[\]-]+)+(?::\d+)?(?=/|\Z)")
 
 
 def address_pattern(pattern: str, *, allows: bool) -> str:
-    """Return a pattern for addresses with the parts added that a person may leave out.
+    """Return a pattern for addresses with the parts added that the user may leave out.
 
     A host alone, ``docs.python.org`` or ``https://docs.python.org``, stands for all of its pages; without a scheme it stands
     for http and https, and in a rule that asks or denies also for every port.
@@ -303,7 +303,7 @@ def address_pattern(pattern: str, *, allows: bool) -> str:
 
 
 def _absolute(prefix: str, body: str) -> str:
-    """Return `body` in the form of targets: absolute, with ``~`` replaced by the person's home."""
+    """Return `body` in the form of targets: absolute, with ``~`` replaced by the user's home."""
     if prefix == "url:" or body.startswith(("/", "**")):
         return body
     if prefix == "fs:" and (body == "~" or body.startswith("~/")):

@@ -1,6 +1,6 @@
 """Find and end processes: those that a tool call started, by a mark in their environment, and children of a process.
 
-A program that carries the mark may not make a person's decisions.
+A program that carries the mark may not make the user's decisions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def refuse_inside_tool(what: str) -> None:
     :raises ConfigError: a tool started it.
     """
     if inside_tool():
-        message = f"{what} was started by a tool; permissions, plugins and configuration are changed by a person only"
+        message = f"{what} was started by a tool; permissions, plugins and configuration are changed by the user only"
         raise ConfigError(message, where=CALL_MARK, next_step=f"run it in a terminal of your own, where {CALL_MARK} is not set")
 
 

@@ -1,4 +1,4 @@
-"""Read permission rules as a person writes them. A rule that is not understood makes its domain ask; it never allows.
+"""Read permission rules as the user writes them. A rule that is not understood makes its domain ask; it never allows.
 
 The configuration, agent files and commands such as ``permission test`` all use this reader, so that a mistake has the same
 effect everywhere.
@@ -143,7 +143,7 @@ def _binding(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, 
 def _names_folder(text: str, decision: str) -> bool:
     """Whether `text` names a folder in the canonical spelling; a rule with any other spelling would never match.
 
-    Invisible characters are accepted in an allow, because *always* stores names as they are, but not in a rule that a person
+    Invisible characters are accepted in an allow, because *always* stores names as they are, but not in a rule that the user
     types to forbid something.
     """
     path = text.partition(":")[2]
@@ -228,7 +228,7 @@ _JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 def hidden_character(pattern: str) -> str:
     """Return the name of a character in `pattern` that has no width, reverses the text or is a control; or an empty text.
 
-    A rule with such a character looks right, but does not match what a person reads in it.
+    A rule with such a character looks right, but does not match what the user reads in it.
     """
     from unicodedata import name
 

@@ -24,7 +24,7 @@ from .patterns import Pattern, compile_rule
 from .protected_files import RUNS_LATER, SECRETS, read_start
 
 SECRET_PLACES: tuple[str, ...] = SECRETS.literal
-"""Files and folders below a person's home that are hidden in the sandbox."""
+"""Files and folders below the user's home that are hidden in the sandbox."""
 
 READ_ONLY: tuple[str, ...] = (
     ".git/hooks", ".git/config", ".git/info", ".git/modules", "memory-bank",
@@ -77,11 +77,11 @@ def confinement(rules: Iterable[Rule]) -> Confinement:
 class FileRules:
     """The rules for files, by the texts of targets, ``vault:/a/b``; without the built-in defaults.
 
-    :ivar allowing: whether any rule of a person allows reading.
+    :ivar allowing: whether any rule of the user allows reading.
     """
 
     def __init__(self, rules: Iterable[Rule], narrowing: Iterable[Rule] = ()) -> None:
-        """Use the `rules` of the person and the session, and those of agents (`narrowing`), which can only restrict."""
+        """Use the `rules` of the user and the session, and those of agents (`narrowing`), which can only restrict."""
         sources: dict[str, list[Rule]] = {}
         for rule in narrowing:
             sources.setdefault(rule.source, []).append(rule)
@@ -98,7 +98,7 @@ class FileRules:
         return max(filter(None, decisions), key=("allow", "ask", "deny").index, default=None)
 
     def allows(self, domain: str, text: str) -> bool:
-        """Whether a rule of the person allows it, and no rule of an agent restricts that."""
+        """Whether a rule of the user allows it, and no rule of an agent restricts that."""
         return _last_decision(self._layers[0], domain, text) == "allow" and self.decision(domain, text) == "allow"
 
     @property
@@ -211,7 +211,7 @@ def _can_speak_to(path: str) -> bool:
 
 
 def secret_places(home: Path) -> list[Path]:
-    """Return the paths below `home` where a person's secrets usually are."""
+    """Return the paths below `home` where the user's secrets usually are."""
     return [home / name for name in SECRET_PLACES]
 
 

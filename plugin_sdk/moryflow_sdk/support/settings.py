@@ -111,7 +111,7 @@ class Settings(Frozen):
 
     :ivar aliases: names in the configuration, for fields whose name there is not their own in camelCase.
     :ivar strictest: by name in the configuration, the value that replaces a wrong one, where the default would be laxer than
-        what a person may have meant.
+        what the user may have meant.
     """
 
     model_fields: ClassVar[Mapping[str, Setting]] = {}

@@ -82,7 +82,7 @@ _KIND = re.compile(r"\A(?:vault:/|(?:fs|shell|url|query|mcp|task|tool):)")
 
 
 def in_words(target: str) -> str:
-    """Return a target, or a pattern for targets, as a person reads it: without its kind, and a path relative to the folder."""
+    """Return a target, or a pattern for targets, as the user reads it: without its kind, and a path relative to the folder."""
     return _KIND.sub("", target) or ("this folder" if target.startswith("vault:") else "")
 
 

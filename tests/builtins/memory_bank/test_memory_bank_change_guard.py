@@ -156,8 +156,8 @@ async def test_no_shell_command_makes_a_bank(bare, way):
     talk = await bare.run(call("bash", command=way), "done", mode="full_access")
     assert not bare.bank.exists() and bare.tree() == before
     output = talk.last["output"]
-    assert talk.last["code"] == "memory_bank" and "which only a person may do; it was taken away again" in output
-    assert "Next: ask the person to run `moryflow memory-bank init`" in output
+    assert talk.last["code"] == "memory_bank" and "which only the user may do; it was taken away again" in output
+    assert "Next: ask the user to run `moryflow memory-bank init`" in output
 
 
 async def test_without_a_bank_a_shell_command_does_what_it_says(bare):

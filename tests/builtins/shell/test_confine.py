@@ -272,7 +272,7 @@ async def test_a_person_can_have_it_put_in_place(place, command, there, gone):
     vault, _ = place
     result = await run(Context(place, command, answers=[True]), 60)
     assert (vault / there).exists() and not (vault / gone).exists()
-    assert result.status == "ok" and "a person agreed" in result.output
+    assert result.status == "ok" and "the user agreed" in result.output
 
 
 async def test_a_file_that_a_question_named_may_be_written(place):

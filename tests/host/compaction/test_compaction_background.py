@@ -67,7 +67,7 @@ async def test_the_answer_is_stored_before_the_summary_is_waited_for_and_a_perso
         session.cancel()
         result = await asyncio.wait_for(turn, 300)
     assert (result.end_reason, result.text) == ("completed", ANSWER["text"])
-    assert [item.get("reason") for item in bench.compactions()] == [None, "a person did not wait for it"]
+    assert [item.get("reason") for item in bench.compactions()] == [None, "the user did not wait for it"]
 
 
 class Delegating(SimulatedModel):

@@ -53,7 +53,7 @@ async def test_a_plugin_supplies_the_summary(bench):
     install(bench, "outline_summary")
     _, path, scripted = await prompted(bench, ANSWER)
     assert [request.purpose for request in scripted.requests] == ["main"]
-    assert "The person said, in order:" in texts(path)[0]
+    assert "The user said, in order:" in texts(path)[0]
 
 
 async def test_a_plugin_declines(bench):

@@ -140,7 +140,7 @@ def _cells(rule: Rule) -> tuple[str, str, str, str, str]:
 
 
 def _spellings(rule: Rule) -> set[str]:
-    """Return how a person may write `rule`: its number, the words of the list or of ``allow``, the whole line of the list."""
+    """Return how the user may write `rule`: its number, the words of the list or of ``allow``, the whole line of the list."""
     cells, words = [visible(cell, SHOWN) for cell in _cells(rule)], visible(_words(rule))
     listed = (cells[0].partition(" ")[2], " ".join(cells), " ".join(cells[1:4]))
     spelled = (*listed, f"{rule.domain} {rule.decision} {words}", f"{rule.decision} {rule.domain} {words}")

@@ -22,8 +22,8 @@ Resolve = Callable[[str, str, str | None], Target]
 
 
 def change_refused(text: str, verb: str) -> Judgement:
-    """Return the denial of a command of ``moryflow`` that changes a person's decision."""
-    reason = f"moryflow {verb} changes a person's decision; no rule lets a tool do that"
+    """Return the denial of a command of ``moryflow`` that changes the user's decision."""
+    reason = f"moryflow {verb} changes the user's decision; no rule lets a tool do that"
     step = "run it yourself, outside the agent"
     return Judgement("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step)
 

@@ -276,7 +276,7 @@ def is_own(text: str) -> bool:
 
 
 def own_change_in_text(text: str) -> str:
-    """Return the command of ``moryflow`` that a text which was not read seems to run to change a person's decision."""
+    """Return the command of ``moryflow`` that a text which was not read seems to run to change the user's decision."""
     if "moryflow" not in text or not re.search(r"\bmoryflow\b(?![_-])", text):
         return ""
     found = _changes_in_text().search(text)

@@ -51,26 +51,26 @@ def mention(path: str) -> str:
 
 
 class Choice(TypedDict, total=False):
-    """What a person chooses for later sessions."""
+    """What the user chooses for later sessions."""
 
     agent: str | None
     model: str | None
 
 
 class Wishes(Choice, total=False):
-    """What a person chooses for the turns of this conversation."""
+    """What the user chooses for the turns of this conversation."""
 
     effort: str | None
 
 
 class SessionChange(Choice, total=False):
-    """What a person changes in the open session."""
+    """What the user changes in the open session."""
 
     mode: str
 
 
 class AgentChoice(NamedTuple):
-    """An agent that a person can talk with.
+    """An agent that the user can talk with.
 
     :ivar text: what the agent is for.
     :ivar takes_turns: whether Tab at an empty prompt can switch to it.
@@ -93,8 +93,8 @@ class PluginLine(NamedTuple):
 class TurnPrompt(NamedTuple):
     """What a turn begins with. Without a text, the turn continues what the last one left open.
 
-    :ivar typed: how many characters of the text the person typed; ``None`` means all of them.
-    :ivar stays: a person sits at the terminal, so background sub-agents may go on when the turn has ended.
+    :ivar typed: how many characters of the text the user typed; ``None`` means all of them.
+    :ivar stays: the user sits at the terminal, so background sub-agents may go on when the turn has ended.
     """
 
     text: str | None
@@ -137,7 +137,7 @@ class ChatHost(Answers, Protocol):
 
     @property
     def place(self) -> str:
-        """Where the turns run, as text for a person; empty if in this process."""
+        """Where the turns run, as text for the user; empty if in this process."""
         ...
 
     @property
@@ -160,7 +160,7 @@ class ChatHost(Answers, Protocol):
         ...
 
     def waiting(self) -> Sequence[str]:
-        """Return the code that appeared and waits for a person's consent; each item is returned once."""
+        """Return the code that appeared and waits for the user's consent; each item is returned once."""
         ...
 
     async def give(self, item: str) -> None:
@@ -220,7 +220,7 @@ class ChatHost(Answers, Protocol):
         ...
 
     async def fork(self, node: str | None, model: str | None) -> str:
-        """Copy the path to a node into a new session and open it; return a remark for the person, which may be empty."""
+        """Copy the path to a node into a new session and open it; return a remark for the user, which may be empty."""
         ...
 
     async def label(self, text: str, *, remove: bool) -> Label: ...
@@ -248,15 +248,15 @@ class ConversationPort(Protocol):
 
     def choose(self, **changes: Unpack[Wishes]) -> None: ...
     async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str | None:
-        """Return the key of the item that a person picks, an empty text if they leave, ``None`` if nobody can pick."""
+        """Return the key of the item that the user picks, an empty text if they leave, ``None`` if nobody can pick."""
         ...
 
     def propose(self, text: str) -> None:
-        """Put `text` where the person types, to be changed and sent."""
+        """Put `text` where the user types, to be changed and sent."""
         ...
 
     def typing(self) -> AbstractContextManager[None]:
-        """While a model is called, let the person type, see what is waited for, and stop it."""
+        """While a model is called, let the user type, see what is waited for, and stop it."""
         ...
 
     async def recall(self) -> None:
@@ -267,7 +267,7 @@ class ConversationPort(Protocol):
 class LineSource(Protocol):
     """Where the lines of a conversation come from. The methods that not every source has do nothing here.
 
-    :ivar interactive: a person types the lines and sees the output.
+    :ivar interactive: the user types the lines and sees the output.
     """
 
     interactive = False
@@ -281,7 +281,7 @@ class LineSource(Protocol):
         ...
 
     async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str:
-        """Return the key of the item that a person picks, an empty text if they leave."""
+        """Return the key of the item that the user picks, an empty text if they leave."""
         return ""
 
     def propose(self, text: str) -> None:
@@ -355,7 +355,7 @@ class PlainInput(LineSource):
         return await read_answer(keys)
 
     async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str:
-        """Let a person pick one of `items` by its number; return its key, an empty text if they leave."""
+        """Let the user pick one of `items` by its number; return its key, an empty text if they leave."""
         lines = [cut(f"{number:>3}  {item.text}", terminal_width() or 80) for number, item in enumerate(items[:NUMBERED], 1)]
         typed = await self.answer(plain("\n".join([title, *lines, "number, or Enter to leave > "])))
         number = int(typed) if typed.strip().isdecimal() else 0

@@ -1,6 +1,6 @@
 """A conversation: lines in, turns out, slash commands in between.
 
-The terminal's title and bell are for a person who does something else meanwhile; both are off unless configured.
+The terminal's title and bell are for the user who does something else meanwhile; both are off unless configured.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Conversation:
         yield from (path for path, _ in files.walk(files.resolve(".")))
 
     async def run(self, source: LineSource) -> int:
-        """Talk until the input ends. Return the exit code of the last turn that went wrong; 0 if none did, or for a person at
+        """Talk until the input ends. Return the exit code of the last turn that went wrong; 0 if none did, or for the user at
         the terminal.
         """
         self._interactive = source.interactive
@@ -133,7 +133,7 @@ class Conversation:
     async def _stoppable(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and return its result.
 
-        :raises click.Abort: the person stopped it.
+        :raises click.Abort: the user stopped it.
         """
         self._work = asyncio.create_task(work)
         try:
@@ -230,7 +230,7 @@ class Conversation:
     async def turn(self, text: str | None, *, foreign: bool = False) -> None:
         """Run one turn, or continue without a new prompt. Ctrl-C stops the turn, not the program.
 
-        :param foreign: the text was not typed by the person.
+        :param foreign: the text was not typed by the user.
         """
         asked = on_ask(self.chosen)
         with Stopping(self.host.cancel) as stopping, self.typing(), self._questions():
@@ -253,7 +253,7 @@ class Conversation:
 
     @contextmanager
     def typing(self) -> Iterator[None]:
-        """Let a person type while a model is called; what is waited for stands above the input then."""
+        """Let the user type while a model is called; what is waited for stands above the input then."""
         self._view.begin()
         self._view.typing = self._interactive
         try:

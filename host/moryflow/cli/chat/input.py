@@ -53,7 +53,7 @@ AHEAD = 0.25
 TWICE = 2.0
 """Seconds within which a second Ctrl-C at an empty input ends the conversation."""
 PAUSE = 0.5
-"""Seconds without a key after which a person who was typing when a question came is taken to have read the question."""
+"""Seconds without a key after which the user who was typing when a question came is taken to have read the question."""
 ECHOED = 10
 """How many lines of a sent text stay on the screen."""
 FRAME = 0.12
@@ -91,7 +91,7 @@ class TerminalInput(LineSource):
         self._last_key = 0.0
         self._cleared_at = -TWICE
         self._ignores_keys = False
-        """The person was typing when the question came: their keys answer nothing until they pause."""
+        """The user was typing when the question came: their keys answer nothing until they pause."""
         self._draft = Document()
         self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()

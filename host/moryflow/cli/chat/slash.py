@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Quit(Exception):
-    """The person wants to end the conversation."""
+    """The user wants to end the conversation."""
 
 
 _SAME = {
@@ -142,7 +142,7 @@ class Slash:
         say(f"effort: {talk.chosen.effort or 'not changed in this conversation'}")
 
     async def _picked_model(self) -> str:
-        """Return the model that a person picks; empty if nobody can or wants to."""
+        """Return the model that the user picks; empty if nobody can or wants to."""
         from moryflow.cli.commands.model import model_lines
 
         rows = await self._talk.host.models()

@@ -201,7 +201,7 @@ def _plugins(host: Host) -> Iterable[DoctorFinding]:
 
 
 def _remarks(host: Host, record: LoadRecord) -> Iterable[DoctorFinding]:
-    """Yield a finding for each item that a loaded plugin had to leave out, such as an agent or a tool of the person's own."""
+    """Yield a finding for each item that a loaded plugin had to leave out, such as an agent or a tool of the user's own."""
     info = f"moryflow plugin info {record.name}"
     if record.error and not record.notes:
         yield DoctorFinding("plugin", "warning", f"{record.name}: {_error_with_place(record)}", record.hint or info)
@@ -218,7 +218,7 @@ def _error_with_place(record: LoadRecord) -> str:
 
 
 def _lock(home: Path) -> Iterable[DoctorFinding]:
-    """Compare what is installed with what a person agreed to, file by file."""
+    """Compare what is installed with what the user agreed to, file by file."""
     from moryflow.packages.lock import FILE, drifts
 
     if not (home / FILE).exists():

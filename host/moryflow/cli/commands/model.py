@@ -101,7 +101,7 @@ class _Installable(Protocol):
 
 
 async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
-    """If no model is configured and no key is found, offer a person at a terminal to install a model that needs no key.
+    """If no model is configured and no key is found, offer the user at a terminal to install a model that needs no key.
 
     After a no, the error that follows names the variables for keys.
     """

@@ -107,7 +107,7 @@ def _of_builtins(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
 def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
     """Write the files, asking first if one of them exists and differs.
 
-    :raises MoryflowError: a file cannot be written, or the person refused.
+    :raises MoryflowError: a file cannot be written, or the user refused.
     """
     from moryflow_sdk import ConfigError, MoryflowError
     from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
@@ -131,7 +131,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
 
 
 def _switched_on(home: Path, flags: Flags) -> bool:
-    """Switch external tools on if the person agrees; return whether they are on."""
+    """Switch external tools on if the user agrees; return whether they are on."""
     from moryflow.config import load_config
     from moryflow.config.values import set_value
 

@@ -270,7 +270,7 @@ def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known,
 def _only_one(name: str, names: list[str]) -> str:
     """Return the only secret setting of a plugin.
 
-    :raises ConfigError: there are several, or none is known, so the person has to name one.
+    :raises ConfigError: there are several, or none is known, so the user has to name one.
     """
     if len(names) == 1:
         return names[0]

@@ -182,7 +182,7 @@ def _switch_on(plugins: FoundPlugins, name: str, listed: list[str]) -> list[str]
 
 
 def _agree(plugins: FoundPlugins, row: Row | None) -> list[str]:
-    """Record a person's consent to a file that appeared, or to a package that was not installed with Moryflow."""
+    """Record the user's consent to a file that appeared, or to a package that was not installed with Moryflow."""
     from moryflow.plugins.consent import Consents
 
     if row is None or row.candidate is None:

@@ -185,7 +185,7 @@ async def _run_attached(
 async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     """Begin a session, or open the one to continue, with the model, agent and mode that the flags name.
 
-    If the model is not installed yet, or there is none, the person is offered to install one first.
+    If the model is not installed yet, or there is none, the user is offered to install one first.
     """
     from .model import ensure_model, offer_model
 
@@ -212,7 +212,7 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
 def confirm_mode(mode: str | None, flags: Flags) -> None:
     """Ask once before full access.
 
-    :raises ConfigError: the person refused, or nobody could be asked and ``-y`` was not given.
+    :raises ConfigError: the user refused, or nobody could be asked and ``-y`` was not given.
     """
     if mode != "full_access" or flags.yes:
         return
@@ -227,7 +227,7 @@ async def _confirmed_mode(flags: Flags) -> bool:
 
 
 def _confirmed(text: str) -> bool:
-    """Ask a person, and return whether the answer is yes.
+    """Ask the user, and return whether the answer is yes.
 
     :raises click.Abort: at once on Ctrl-C, also in a conversation, which otherwise handles Ctrl-C itself.
     """
@@ -242,7 +242,7 @@ def _confirmed(text: str) -> bool:
 
 
 def on_ask(chosen: RunFlags) -> Any:
-    """Return what ``--on-ask`` says; by default a person at a terminal is asked, and elsewhere a question is denied."""
+    """Return what ``--on-ask`` says; by default the user at a terminal is asked, and elsewhere a question is denied."""
     if chosen.on_ask is not None:
         return chosen.on_ask
     return "prompt" if at_terminal() and chosen.output == "text" else "deny"
@@ -355,10 +355,10 @@ async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool
     """Wait until no other process holds `session`, then hold it for the rest of this command.
 
     Of several processes that wait, any may be next. Settings saved meanwhile apply, for example a rule; code that appeared
-    meanwhile waits for a person's consent.
+    meanwhile waits for the user's consent.
 
     :raises SessionBusy: another process still holds the session after `seconds`.
-    :raises click.Abort: the person gave up, or the process was told to end.
+    :raises click.Abort: the user gave up, or the process was told to end.
     """
     from moryflow.store import SessionBusy
 

@@ -74,7 +74,7 @@ def install(flags: Flags, file: str) -> None:
 
 
 def find_file(home: Path, name: str) -> Path:
-    """Return the file that a person means: a path, or a name in the tools folder, with or without its suffix.
+    """Return the file that the user means: a path, or a name in the tools folder, with or without its suffix.
 
     :raises ConfigError: there is no such file.
     """
@@ -149,7 +149,7 @@ async def offer_install(host: Host, tool: str, flags: Flags) -> None:
 
 
 def switch_hint(host: Host, tool: str) -> str:
-    """Return the command that helps if a file of the person's own has `tool` but is not loaded; else an empty string."""
+    """Return the command that helps if a file of the user's own has `tool` but is not loaded; else an empty string."""
     files = list(_defining(host.home, tool))
     if not files:
         return ""

@@ -109,7 +109,7 @@ def columns(rows: Iterable[Sequence[Any]], *, within: int | None = None) -> str:
 
 
 def at_terminal() -> bool:
-    """Return whether a person can be asked: standard input and standard error are a terminal."""
+    """Return whether the user can be asked: standard input and standard error are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -119,7 +119,7 @@ def is_dumb() -> bool:
 
 
 def use_colour(stream: TextIO) -> bool:
-    """Return whether `stream` is a terminal that shows colour, and the person has not refused colour."""
+    """Return whether `stream` is a terminal that shows colour, and the user has not refused colour."""
     return stream.isatty() and "NO_COLOR" not in os.environ and not is_dumb()
 
 

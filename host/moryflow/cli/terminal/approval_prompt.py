@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal: once, always, refuse, stop, or why not."""
+"""Questions to the user at a terminal: once, always, refuse, stop, or why not."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TerminalAsker:
             self._later.popleft()()
 
     def pause_asking(self) -> None:
-        """From now on, show questions without reading an answer: the person may be typing. Open ones are shown again."""
+        """From now on, show questions without reading an answer: the user may be typing. Open ones are shown again."""
         self._only_shows = True
         shown = list(self._open)
         for approval in shown:

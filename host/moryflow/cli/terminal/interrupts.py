@@ -27,7 +27,7 @@ from moryflow_sdk import MoryflowError
 from moryflow.hooks.threads import lift_deadlines
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals by which a person or the system ends a program."""
+"""The signals by which the user or the system ends a program."""
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
@@ -38,7 +38,7 @@ def stop_on_signals(stop: Callable[[], object]) -> None:
 def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave_at: int) -> Callable[[], None]:
     """Call `act` on the loop for each of these signals, until the returned function is called.
 
-    The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep a person
+    The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep the user
     from leaving.
 
     When a terminal is closed, SIGHUP comes more than once: from the system, from the shell, and when the shell has ended. They

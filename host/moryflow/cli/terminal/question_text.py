@@ -1,4 +1,4 @@
-"""A question as a person reads it: whose it is, what will happen, what is unusual about that, and what *always* stores.
+"""A question as the user reads it: whose it is, what will happen, what is unusual about that, and what *always* stores.
 
 Text that others chose is shown in lines with a prefix that our own lines never have, without invisible characters, so that it
 cannot imitate the question. A text that is too long loses its middle, so neither end can be pushed out of sight.
@@ -56,7 +56,7 @@ class QuestionText(NamedTuple):
 
     @property
     def keys(self) -> str:
-        """The answers on offer, as the prompt behind which a person types."""
+        """The answers on offer, as the prompt behind which the user types."""
         offered = [
             "[o]nce",
             *(["[a]lways"] if self.always else []),

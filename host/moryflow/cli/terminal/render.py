@@ -31,14 +31,14 @@ RECALLED, RECALLED_LINES = 2, 12
 REMEMBERED = 20
 """How many cut outputs are kept to be shown whole."""
 NOTICE_LINES = 60
-"""How many lines of a plugin's notice are shown, for example of a change that a person is asked to agree to."""
+"""How many lines of a plugin's notice are shown, for example of a change that the user is asked to agree to."""
 
 
 class TerminalView:
     """Shows a turn as it happens. The answer is printed whole at the end when standard output is not a terminal.
 
     :ivar answers: an answer is expected; a call without a model gives none.
-    :param chat: a person types below, and can ask to see a cut output whole.
+    :param chat: the user types below, and can ask to see a cut output whole.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TerminalView:
         self.session = ""
         """The session that is watched; the answers of its sub-agents are not printed as they come."""
         self.idle = False
-        """The person is typing, so nothing may move on the terminal."""
+        """The user is typing, so nothing may move on the terminal."""
         self.typing = False
         """The input of a conversation is shown while a turn runs; it shows what the turn waits for, so the spinner must not."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
@@ -120,7 +120,7 @@ class TerminalView:
                 self._note(event)
 
     def rest(self) -> None:
-        """Stop the spinner until the person has typed a line: not every command ends with an event that stops it."""
+        """Stop the spinner until the user has typed a line: not every command ends with an event that stops it."""
         self.idle = True
         self.pause()
 
@@ -388,7 +388,7 @@ _LEFT_OUT = re.compile(r"\[… left out …\]|\[\d+ bytes; these are the last \d
 class OutputLines(NamedTuple):
     """The lines to show, each with its style.
 
-    :ivar rest: the output, to be shown whole when a person asks for it; empty if nothing of it is left out.
+    :ivar rest: the output, to be shown whole when the user asks for it; empty if nothing of it is left out.
     """
 
     lines: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""Input: lines and answers that a person types at the terminal, files, and text piped into standard input."""
+"""Input: lines and answers that the user types at the terminal, files, and text piped into standard input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moryflow.cli.options import Flags
 from . import at_terminal, folded, is_dumb
 from .streams import stderr
 
-# ---------------------------------------------------------------- A person at the terminal
+# ---------------------------------------------------------------- The user at the terminal
 
 
 PASTED = 0.05
@@ -201,7 +201,7 @@ async def read_line() -> str:
 
 
 def confirm(text: str, flags: Flags, *, default: bool = False, command: str = "") -> None:
-    """Ask a person to confirm, unless ``-y`` was given.
+    """Ask the user to confirm, unless ``-y`` was given.
 
     :param command: the command that says yes, to name if nobody can be asked.
     :raises ConfigError: nobody can be asked.
@@ -224,7 +224,7 @@ _OFFERED = "\u00a0[y/N]:"
 
 
 def question(item: str) -> str:
-    """Return the question for a person about code that waits for consent."""
+    """Return the question for the user about code that waits for consent."""
     if PurePosixPath(item).is_absolute():
         return f"{item} changed while a command ran. Did you change it, and may it run?"
     return f"{item} is new. Did you put it there, and may it run?"

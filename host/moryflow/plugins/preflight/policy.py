@@ -1,4 +1,4 @@
-"""Decide which code a host imports: code that a person consented to and that passed the probe."""
+"""Decide which code a host imports: code that the user consented to and that passed the probe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AdmissionPolicy:
         self.prints = Fingerprints(self.cache.stamps)
         self.news = news
         self.doubted: set[Path] = set()
-        """Code outside the home that changed while a shell command ran; it is not loaded again until a person consents."""
+        """Code outside the home that changed while a shell command ran; it is not loaded again until the user consents."""
         self._prober = prober or shared_prober()
         self._running: dict[str, Future[ProbeVerdict]] = {}
 
@@ -53,7 +53,7 @@ class AdmissionPolicy:
     # ---------------------------------------------------------------- admission
 
     def place(self, candidate: Candidate) -> None:
-        """Refuse code that appeared while a host ran and that a person has not consented to.
+        """Refuse code that appeared while a host ran and that the user has not consented to.
 
         :raises Pending: it waits for consent; the hint is the command that gives it.
         """
@@ -177,7 +177,7 @@ async def probe(
 ) -> ProbeVerdict:
     """Return the verdict on a plugin or a file with tools, from the cache or else from a probe.
 
-    :param config: the person's settings as one object.
+    :param config: the user's settings as one object.
     """
     policy = AdmissionPolicy(home)
     known = policy.cached(item)

@@ -425,7 +425,7 @@ def has_its_arguments(arguments: str, hash: str) -> bool:
 
 
 def text_of(payload: Mapping[str, Any]) -> str:
-    """Return the text that a person or a model reads in a node."""
+    """Return the text that the user or a model reads in a node."""
     parts = [payload.get("text"), payload.get("output"), payload.get("summary")]
     parts += [item.get("text") for item in payload.get("files") or () if isinstance(item, Mapping)]
     return "\n".join(part for part in parts if isinstance(part, str) and part)

@@ -152,7 +152,7 @@ def _update_session(
 
 
 def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[str]) -> None:
-    """Drop values of an import that had no effect, now that a person has set the same fields."""
+    """Drop values of an import that had no effect, now that the user has set the same fields."""
     if not names:
         return
     found = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
@@ -221,7 +221,7 @@ def update_artifact(connection: sqlite3.Connection, artifact: str, changes: Mapp
 
 
 def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:
-    """Copy the path to `node` into a new session; nodes keep their ids, and a person's permissions are not copied.
+    """Copy the path to `node` into a new session; nodes keep their ids, and the user's permissions are not copied.
 
     The copy keeps the path's calls, so that it can be resumed, and the plugins' session state; it has no grants, no open
     questions and mode ``agent``. Sub-agents stay with the original; a copy of a sub-agent's session is a main session.
