@@ -19,4 +19,4 @@ async def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:
     lines = [str(node.payload.get("text", "")).strip().split("\n", 1)[0][:WIDTH] for node in said]
     earlier = [line for line in plan.previous_summary.splitlines() if line.startswith("- ")]
     outline = [*earlier, *(f"- {line}" for line in lines if line)][-MOST:]
-    return plan.replace(summary="## Progress\nThe person said, in order:\n" + "\n".join(outline)) if outline else None
+    return plan.replace(summary="## Progress\nThe user said, in order:\n" + "\n".join(outline)) if outline else None
