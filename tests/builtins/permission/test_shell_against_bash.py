@@ -177,7 +177,7 @@ _FORMS = (
     "{} || {}",
     "{}; {}",
     "{} | {}",
-    "({}); {}",
+    "( {}); {}",  # with a blank: two parentheses begin arithmetic, which is not read
     "{{ {}; }}; {}",
     "if {}; then {}; fi",
     "! {}; {}",
@@ -191,10 +191,11 @@ _TEXTS = st.recursive(_SIMPLE, lambda inner: st.builds(str.format, st.sampled_fr
 def test_what_is_read_of_the_small_language_is_what_bash_runs(tmp_path: Path, text: str) -> None:
     """Every text of it is read, and bash starts nothing else (R6, R11)."""
     programs = tmp_path / "programs"
-    programs.mkdir(exist_ok=True)
-    for name in ("p", "q", "rm"):
-        (programs / name).write_text(_STAND_IN)
-        (programs / name).chmod(0o755)
+    if not programs.exists():  # once for all texts: one that was started in the background may still run
+        programs.mkdir()
+        for name in ("p", "q", "rm"):
+            (programs / name).write_text(_STAND_IN)
+            (programs / name).chmod(0o755)
     found = {tuple(word.text for word in words) for words in _found(text) if not any(word.why for word in words)}
     dynamic = {words[0].text for words in _found(text) if any(word.why for word in words)}
     for started in _run(text, tmp_path, programs):

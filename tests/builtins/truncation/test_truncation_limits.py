@@ -43,7 +43,7 @@ def test_switched_off_leaves_only_what_the_host_caps_anyway():
 
 
 @pytest.mark.parametrize("key", ["maxLines", "maxBytes", "ttlDays"])
-@pytest.mark.parametrize("value", [0, -1, "2000", True, None, "NaN", [], 1e400])
+@pytest.mark.parametrize("value", [0, -1, "2000", True, None, "NaN", []])
 async def test_an_unusable_limit_is_named_and_its_default_holds(bench, key, value):
     """Zero, negative, not a number: a warning with the line, and everything else in the section counts (D40)."""
     bench.config(truncation={key: value, "direction": "both"})

@@ -151,10 +151,11 @@ MAX_PRINTED = 1 << 16
 USUAL_SECONDS = 2.0
 """Seconds of a probe that the host begins by itself; one that the user asks for has more."""
 _BEGIN = (
-    "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; "
     "from moryflow.base import leave_out_pydantic_plugins; leave_out_pydantic_plugins(); "
-    "from moryflow.plugins.preflight.child import main; main(request)"
+    "from moryflow.plugins.preflight.child import main; "
+    "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; main(request)"
 )
+"""The host's path is taken over last: the working folder may be in it, with somebody's ``moryflow.py``."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 
 
