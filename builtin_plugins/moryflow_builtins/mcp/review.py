@@ -196,10 +196,6 @@ async def query_server(
         await helper.close()
 
 
-async def list_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
-    return Listing(await query_server(turn, name, server, {"do": "list"}))
-
-
 async def try_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
     """Return what a server lists now, and wait no longer for it than a call does."""
     more = {"connect_seconds": min(TEST_SECONDS, server.timeout or TEST_SECONDS)}

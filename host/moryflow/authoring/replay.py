@@ -181,13 +181,9 @@ async def _compare(
 ) -> None:
     """Call the plugin's hook with the input of `row`, and note whether the ledger says the same of it as then."""
     tool = turn.tools.get(row.call_id or "", "")
-    of = (
-        f" {tool} ({row.call_id})"
-        if row.call_id
-        else f" {row.input['event']['type']}"
-        if row.hook == "event" and row.input
-        else ""
-    )
+    of = f" {tool} ({row.call_id})" if row.call_id else ""
+    if row.hook == "event" and row.input:
+        of = f" {row.input['event']['type']}"
     agent = f"{turn.run.agent} {about['session']}, " if about else ""
     place = f"{agent}{turn.place}, step {row.step}, {HOOKS[row.hook].dotted}{of}"
     if row.input is None:

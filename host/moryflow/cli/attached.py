@@ -126,7 +126,7 @@ async def session_of(server: AttachedServer, flags: Flags, chosen: RunFlags) -> 
 def turn_body(chosen: RunFlags, on_ask: str, **more: Any) -> dict[str, Any]:
     """Return the fields of a prompt that the flags of ``run`` set. Moryflow's own variables are not sent."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MORYFLOW_")}
-    sent = {name: value for name, value in environment.items() if (name + value).isprintable() or _is_text(name + value)}
+    sent = {name: value for name, value in environment.items() if _is_text(name + value)}
     limits = {"max_steps": chosen.max_steps, "max_cost": chosen.max_cost, "effort": chosen.effort}
     return {"on_ask": on_ask, "environment": sent, **limits, **more}
 

@@ -210,11 +210,6 @@ def _can_speak_to(path: str) -> bool:
         return False
 
 
-def secret_places(home: Path) -> list[Path]:
-    """Return the paths below `home` where the user's secrets usually are."""
-    return [home / name for name in SECRET_PLACES]
-
-
 _found: list[Sandbox | None] = []
 _finding = threading.Lock()
 

@@ -25,7 +25,7 @@ from moryflow.base.paths import keep
 from . import VERDICT
 
 _VERSION = 4
-AGAIN = 3600.0
+TIMEOUT_LIFETIME = 3600.0
 """Seconds after which code that did not finish in time is probed again: the machine may have been busy."""
 _KEPT = 500
 """How many verdicts are cached; the least recently used ones are dropped."""
@@ -99,7 +99,7 @@ class VerdictCache:
         found = self._verdicts.pop(digest, None)
         if found is not None:
             self._verdicts[digest] = found  # moved to the end: the first ones are dropped
-        return None if found is None or (found.timeout and time.time() - found.at > AGAIN) else found
+        return None if found is None or (found.timeout and time.time() - found.at > TIMEOUT_LIFETIME) else found
 
     def put(self, verdict: ProbeVerdict) -> None:
         self._verdicts.pop(verdict.hash, None)
