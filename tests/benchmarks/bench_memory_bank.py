@@ -19,9 +19,9 @@ from statistics import median, quantiles
 from typing import Any
 
 from moryflow import RunOptions, open_host
-from moryflow_builtins.memory_bank import system_blocks, tool_after, tool_decided, tool_gate
+from moryflow_builtins.memory_bank import system_blocks, tool_after, tool_gate
 from moryflow_builtins.memory_bank.cli import files
-from moryflow_sdk import Ruling, ToolResult
+from moryflow_sdk import ToolResult
 
 Figure = tuple[str, float, str, float | None]
 CONVERSATIONS = Path(__file__).resolve().parents[1] / "data" / "memory_bank" / "conversations.jsonl"
@@ -69,16 +69,15 @@ async def _gates(name: str, scope: Any, *, with_bank: bool) -> list[Figure]:
         *await _timed(f"gate, {name}, high-risk write", lambda: tool_gate(risky, turn), 1.0),
         *await _timed(f"gate, {name}, other write", lambda: tool_gate(plain, turn), 1.0),
     ]
-    ruling, result = Ruling(decision="allow"), ToolResult(output="done")
+    result = ToolResult(output="done")
 
     async def around() -> None:
-        await tool_decided(shell, ruling, turn)
         await tool_after(shell, result, turn)
 
     async def blocks() -> None:
         system_blocks(turn)
 
-    rows += await _timed(f"comparison around a command, {name}", around, None)
+    rows += await _timed(f"after a command, {name}", around, None)
     rows += await _timed(f"prompt block, {name}, once a turn", blocks, None)
     if with_bank:
         text = "".join(block.text for block in system_blocks(turn))

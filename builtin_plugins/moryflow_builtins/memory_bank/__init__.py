@@ -18,7 +18,6 @@ from moryflow_sdk import (
     Command,
     Deny,
     Message,
-    Ruling,
     SystemBlock,
     Target,
     Tool,
@@ -62,36 +61,25 @@ class MemoryBankSettings(Settings):
     :ivar sensitive_paths: globs for files whose change is high risk, relative to the working folder; they replace the
         built-in ones.
     :ivar more_sensitive_paths: more such globs; they do not replace the built-in ones.
-    :ivar high_risk_tools: tools of which every call is high risk.
     :ivar inject_characters: how many characters of MEMORY.md go into the system prompt at most.
     :ivar reader_files: to read more files than this in one turn, or more lines than ``readerLines``, the model is told to start
         the agent ``memory-reader``.
-    :ivar max_memory_lines: ``memory-bank check`` reports a longer MEMORY.md.
-    :ivar max_draft_characters: a longer proposal is refused.
     :ivar remind: remind the model to read ``patterns.md``, or to propose an entry, if a message or a change suggests it.
-    :ivar propose_files: when this many files changed in one turn, the model is reminded to propose what is worth remembering.
     :ivar reader_lines: see ``readerFiles``.
-    :ivar max_file_lines: ``memory-bank check`` reports a longer file in ``details/``.
     """
 
     strictest = {
         "guardMode": "block",
         "sensitivePaths": ["**"],
         "moreSensitivePaths": ["**"],
-        "highRiskTools": ["write", "edit", "multiedit", "apply_patch", "move", "delete"],
     }
 
     guard_mode: Literal["off", "warn", "block"] = "warn"
     sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS
     more_sensitive_paths: tuple[str, ...] = ()
-    high_risk_tools: tuple[str, ...] = ("multiedit",)
     inject_characters: Count = 8000
     reader_files: Count = 3
     reader_lines: Count = 300
-    propose_files: Count = 5
-    max_memory_lines: Count = 200
-    max_file_lines: Count = 300
-    max_draft_characters: Count = 6000
     remind: bool = True
 
     @property
@@ -117,9 +105,6 @@ SECTIONS = ("Project", "Routing Rules", "Top Quick Answers", "Drill-Down Protoco
 USER_PLACEHOLDER = "Your own notes. No tool changes this part."
 MADE_BY = "ask the user to run `moryflow memory-bank init`"
 """The next step if there is no bank: only the user creates one, no tool and no command of an agent."""
-
-UNSEEN = frozenset({"bash", "mcp", "tool"})
-"""Domains of calls that do not say which files they write."""
 
 
 @cache
@@ -190,24 +175,6 @@ def name_in_bank(target: Target) -> str:
 def bank_path(target: str) -> str:
     """Return the path that a model means: ``details/a.md`` is relative to the bank, an absolute path stays as it is."""
     return target if target.startswith((f"{FOLDER}/", "/", "~")) else f"{FOLDER}/{target}"
-
-
-def covers(target: Target, turn: Turn) -> bool:
-    """Whether a file target is a folder that contains the bank."""
-    path = (target.path or "").rstrip("/") + "/"
-    return target.kind == "file" and f"{turn.vault}/".startswith(path)
-
-
-def runs_unseen(call: ToolCall, turn: Turn) -> bool:
-    """Whether a call may write files of the bank without naming them."""
-    if call.domain in UNSEEN or any(target.domain in UNSEEN for target in call.targets):
-        return True
-    return any(target.domain == "edit" and (target.kind != "file" or covers(target, turn)) for target in call.targets)
-
-
-def is_there(vault: str) -> bool:
-    """Whether something with the bank's name exists in the vault."""
-    return os.path.lexists(f"{vault}/{FOLDER}")
 
 
 def _below(text: str) -> bool:
@@ -332,7 +299,7 @@ async def memory_propose(
 async def memory_write(
     ctx: ToolContext, proposal: Annotated[str, "the id of the proposal; may be left out when there is one"] = ""
 ) -> ToolResult:
-    """Have a proposal written after the user has replied mb:write to it. The writer does it; you never do."""
+    """Have a proposal written after the user has replied mb:write to it, or is asked now. The writer does it, you never do."""
     from .writer import write
 
     return await write(ctx, proposal)
@@ -412,26 +379,10 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
 
 
 @hookimpl(timeout=10)
-async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Take a snapshot of the bank just before a call that could change it without naming its files."""
-    if ruling.decision != "allow" or not runs_unseen(call, turn):
-        return
-    bank = bank_of(turn)
-    if bank is None or not bank.problem:
-        from .change_guard import hold
-
-        await hold(call, turn)
-
-
-@hookimpl(timeout=10)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Undo forbidden changes of the bank, record which of its files were read, add hints."""
+    """Take back what the writer was not asked to write, record which files of the bank were read, add hints."""
     if usable_bank(turn) is None:
-        if not runs_unseen(call, turn):
-            return None
-        from .change_guard import compare, is_held
-
-        return await compare(call, result, turn) if is_held(call, turn) else None
+        return None
     from .guard import review_result
 
     return await review_result(call, result, turn)

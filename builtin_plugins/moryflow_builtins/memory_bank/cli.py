@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,17 @@ from . import (
     MACHINE,
     MEMORY,
     PROTOCOL_VERSION,
-    READER,
     SECTIONS,
     SKILL,
     USER,
     USER_PLACEHOLDER,
-    WRITER,
     MemoryBankSettings,
     as_text,
     bank_of,
     read_text,
     split,
 )
-from .check import Finding, check_bank, document, read_page
+from .check import BankPage, Finding, check_bank, document
 from .prompt import protocol
 
 TEMPLATE_VERSION = "7.1"
@@ -177,98 +174,35 @@ def _same(page: Path, other: Path) -> bool:
         return False
 
 
-PAGES = ("SKILL.md", "references/reader.md", "references/writer.md", "references/memory-reader-prompt.md")
-SKILL_AGAIN = "moryflow memory-bank init --skill"
-
-
 def diagnose(turn: Any) -> list[Finding]:
-    """Return the differences between protocol, skill, bank and agents."""
-    settings: MemoryBankSettings = turn.config
-    return [
-        *_skill_findings(SKILL, settings, shipped=True),
-        *_installed_skill_findings(turn.home, settings),
-        *_front_page_findings(turn, settings),
-        *_agent_findings(turn.home),
-    ]
-
-
-def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool) -> Iterator[Finding]:
-    """Compare a copy of the skill with the protocol."""
-    step = "reinstall moryflow" if shipped else SKILL_AGAIN
-    for name in PAGES:
-        if not (folder / name).is_file():
-            yield Finding("missing", str(folder / name), "this page of the skill is missing", step)
-    try:
-        text = (folder / "SKILL.md").read_text(encoding="utf-8")
-    except (OSError, UnicodeError):
-        return
-    front = read_page("SKILL.md", text).front or {}
-    skill_protocol = (front.get("metadata") or {}).get("protocol_version") if isinstance(front.get("metadata"), dict) else None
-    if skill_protocol != PROTOCOL_VERSION:
-        message = f"the skill is for {skill_protocol or 'no protocol'}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
-        yield Finding("drift", str(folder / "SKILL.md"), message, step, 1)
-    page = folder / "references" / "reader.md"
-    with suppress(OSError, UnicodeError):
-        yield from _thresholds(page.read_text(encoding="utf-8"), str(page), settings, step)
-
-
-def _thresholds(text: str, file: str, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
-    """Compare the thresholds that a page names with the settings."""
-    match = re.search(r"more than (\d+) files or (\d+) lines", " ".join(text.split()))
-    held = (settings.reader_files, settings.reader_lines)
-    if match and (int(match[1]), int(match[2])) != held:
-        message = f"it says {match[0]}, the protocol says more than {held[0]} files or {held[1]} lines; the protocol wins"
-        yield Finding("drift", file, message, step)
-
-
-def _installed_skill_findings(home: Path, settings: MemoryBankSettings) -> Iterator[Finding]:
-    place = home / "skills" / "memory-bank"
-    if not place.exists():
-        return
-    yield from _skill_findings(place, settings, shipped=False)
-    for name in PAGES:
-        try:
-            same = (place / name).read_bytes() == (SKILL / name).read_bytes()
-        except OSError:
-            continue
-        if not same:
-            yield Finding("drift", str(place / name), "it differs from the page that came with Moryflow", SKILL_AGAIN)
-
-
-def _front_page_findings(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
+    """Return where the installed skill and the front page differ from what comes with Moryflow."""
+    found: list[Finding] = []
+    place = turn.home / "skills" / "memory-bank"
+    for page in sorted(SKILL.rglob("*.md")) if place.exists() else ():
+        installed = place / page.relative_to(SKILL)
+        if not _same(page, installed):
+            message = "it is missing, or differs from the page that came with Moryflow"
+            found.append(Finding("drift", str(installed), message, "moryflow memory-bank init --skill"))
     bank = bank_of(turn)
     if bank is not None and bank.problem:
-        yield Finding("link", FOLDER, bank.problem, "moryflow memory-bank check")
-    if bank is None or bank.problem or not bank.has(MEMORY):
-        return
-    text = read_text(turn, MEMORY)
-    if text is None:
-        yield Finding("encoding", MEMORY, "it cannot be read as text", "moryflow memory-bank check")
-        return
-    page = read_page(MEMORY, text)
-    front = page.front or {}
-    if front.get("protocol_version") != PROTOCOL_VERSION:
-        bank_protocol = front.get("protocol_version", "no protocol")
-        message = f"the bank is for {bank_protocol}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
-        yield Finding("drift", MEMORY, message, f"write `protocol_version: {PROTOCOL_VERSION}` in its front matter", 1)
-    if str(front.get("template", TEMPLATE_VERSION)) != TEMPLATE_VERSION:
-        message = f"the bank has template {front['template']}, Moryflow brings {TEMPLATE_VERSION}"
-        yield Finding("drift", MEMORY, message, "moryflow memory-bank init", 1)
+        found.append(Finding("link", FOLDER, bank.problem, "moryflow memory-bank check"))
+    elif bank is not None and bank.has(MEMORY):
+        text = read_text(turn, MEMORY)
+        if text is None:
+            return [*found, Finding("encoding", MEMORY, "it cannot be read as text", "moryflow memory-bank check")]
+        found += [Finding("drift", MEMORY, message, "moryflow memory-bank check", 1) for message in _front_page(text)]
+    return found
+
+
+def _front_page(text: str) -> Iterator[str]:
+    """Yield where a front page differs from the protocol, which is right."""
+    page = BankPage(MEMORY, text)
+    bank_protocol = page.front.get("protocol_version", "no protocol")
+    if bank_protocol != PROTOCOL_VERSION:
+        yield f"the bank is for {bank_protocol}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
     missing = [name for name in SECTIONS if name not in [text for _, text, _ in page.headings]]
     if missing:
-        yield Finding("drift", MEMORY, f"the section {missing[0]!r} is missing", "moryflow memory-bank init", 1)
-    yield from _thresholds(text, MEMORY, settings, f"edit {MEMORY}")
-
-
-def _agent_findings(home: Path) -> Iterator[Finding]:
-    """Report the user's agents with the ids of the plugin's own agents; the id gives them no rights."""
-    from moryflow_sdk.support.agent_files import read_agent
-
-    for file in sorted((home / "agents").glob("[!.]*.md")):
-        agent, _ = read_agent(file)
-        if agent is not None and agent.id.lower() in (READER, WRITER):
-            message = f"an agent called {agent.id} has no part in the memory bank: it may not write there"
-            yield Finding("shadow", str(file), message, "give the agent another name")
+        yield f"the section {missing[0]!r} is missing"
 
 
 def facts(turn: Any) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
 from moryflow_sdk.support.threads import on_daemon_thread
 
 from . import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
-from .change_guard import compare, is_held
 from .prompt import add_file_dates, escalation, has_read_required, note_package, note_reads
 from .writer import Grant, check_written, grant_of
 
@@ -27,9 +26,6 @@ RISK_TIMEOUT = 0.5
 """Seconds that a plugin's function may take to judge a risk."""
 
 _PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
-
-_hung_functions: list[RiskFunction] = []
-"""Functions that took longer than :data:`RISK_TIMEOUT`; they are not called again."""
 
 
 def edit_targets(call: ToolCall) -> tuple[Target, ...]:
@@ -40,7 +36,7 @@ def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
     """Return the built-in judgement: several files, a folder, a listed tool or a sensitive path is ``high``."""
     targets = edit_targets(call)
     files = {target.path or target.text for target in targets}
-    if len(files) > 1 or call.tool in settings.high_risk_tools:
+    if len(files) > 1 or call.tool == "multiedit":
         return "high"
     if any(_is_folder(target) for target in targets):
         return "high"
@@ -69,8 +65,6 @@ async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
 
 async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
     """Call a plugin's function. If foreign code fails, hangs or returns something else, the risk is ``high``."""
-    if function in _hung_functions:
-        return "high"
 
     def work() -> Risk | None:
         try:
@@ -81,7 +75,6 @@ async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
     try:
         judged = await asyncio.wait_for(asyncio.wrap_future(on_daemon_thread(work, "memory-bank-risk")), RISK_TIMEOUT)
     except TimeoutError:
-        _hung_functions.append(function)
         return "high"
     return judged if judged is None or judged in LEVELS else "high"
 
@@ -112,6 +105,9 @@ def sensitive_paths(globs: tuple[str, ...]) -> re.Pattern[str]:
             sources.append(".*")
     return re.compile("|".join(f"(?:{source})\\Z" for source in sources) or r"(?!)", re.DOTALL)
 
+
+MANY_FILES = 5
+"""When this many files changed in one turn, the model is reminded to propose what is worth remembering."""
 
 WRITER_READS = frozenset({"read", "edit"})
 
@@ -235,7 +231,7 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
     state["changed"] = changed
     if state.get("answers"):
         return ""
-    if len(changed) >= settings.propose_files:
+    if len(changed) >= MANY_FILES:
         what = f"{len(changed)} files were changed in this turn"
     elif assess(call, settings) == "high":
         what = f"{targets[0].partition('/')[2]} is a file whose changes usually follow a decision"
@@ -246,11 +242,7 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
 
 
 async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Return the result with the guard's changes, or ``None`` to leave it: undone changes, a checked package, hints."""
-    if is_held(call, turn):
-        undone = await compare(call, result, turn)
-        if undone is not None:
-            return undone
+    """Return the result with what the guard took back, checked and hinted; ``None`` to leave it."""
     bank = usable_bank(turn)
     if bank is None:
         return None

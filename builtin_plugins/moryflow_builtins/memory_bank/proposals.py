@@ -16,25 +16,18 @@ from typing import Any
 from moryflow_sdk import ToolContext, ToolError, ToolResult, redact
 from moryflow_sdk.support.protected_files import sensitive
 
-from . import FOLDER, MARKERS, MemoryBankSettings, as_text, bank_path, problem_of, usable_bank
+from . import FOLDER, MARKERS, as_text, bank_path, problem_of, usable_bank
 
-_COMMAND = re.compile(r"(?<![\w/:.-])mb:(write|no)(?![\w-])(?:[ \t]+(p-[0-9a-f]{8})\b)?", re.IGNORECASE)
-_AGREES = frozenset({
-    *("yes", "yep", "yeah", "y", "ok", "okay", "sure", "fine", "good", "great", "perfect", "thanks", "thank", "you", "agreed"),
-    *("right", "please", "do", "go", "ahead", "and", "then", "now", "so", "i", "say", "send", "run", "it", "write", "lgtm"),
-    *("好", "好的", "可以", "是", "是的", "行", "确认", "同意", "请", "谢谢"),
-})  # fmt: skip
-"""Words that may stand before ``mb:write`` on its line; after other words the command may be only mentioned, or negated."""
-_LONGEST_YES = 100
-_QUOTES = (">", '"', "'", "“", "「")
-_ASKS = re.compile(r"[^.!;,。！；，、?？]{0,200}[?？]")
+_COMMAND = re.compile(r"(?<![\w/:.-])mb:(write|no)(?![\w-])", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"^[ \t`]*mb:write(?![\w?-])(?:[ \t]+(p-[0-9a-f]{8})\b)?|(?<![\w/:.-])mb:no(?![\w-])(?:[ \t]+(p-[0-9a-f]{8})\b)?",
+    re.IGNORECASE | re.MULTILINE,
+)
 _LASTING = re.compile(
     r"\b(remember (this|that|it)|from now on|for the record|in future,|going forward|we (have )?(decided|agreed)|"
     r"our convention|the convention is|always use|never use)\b|记住|以后(都|请|一律)|从现在起|我们决定|约定(是|为|：|:)|一律",
     re.IGNORECASE,
 )
-
-
 _DESIGN = re.compile(
     r"\b(architect(ure|ural)|refactor(ing)?|migrat(e|ing|ion)|redesign)\b"
     r"|\b(new|add an?|create an?) (\w+ )?(module|component|package|service|subsystem)\b"
@@ -46,43 +39,24 @@ _DESIGN = re.compile(
 """Messages about a choice of technology, a new or shared module, architecture, refactoring or migration."""
 
 
-@dataclass(frozen=True)
-class Said:
-    """The answer in a message of the user: `answer` is ``write``, ``no`` or empty; `proposal` is the id in it, if any."""
-
-    answer: str = ""
-    proposal: str = ""
-
-
 def commands_in(text: str) -> bool:
     """Whether `text` contains ``mb:write`` or ``mb:no``; such a message never leads to a new proposal."""
     return _COMMAND.search(text) is not None
 
 
-def parse_reply(text: str) -> Said:
-    """Return the answer in `text`; only the two commands are an answer, and if a message has both, it is a no.
+def parse_reply(text: str) -> tuple[str, str]:
+    """Return the answer in `text` (``write``, ``no`` or empty) and the proposal's id in it, if there is one.
 
-    ``mb:write`` counts only as a command, not if it is just mentioned: ``do not mb:write``, ``what does mb:write do?``.
+    ``mb:write`` is an answer at the beginning of a line, because elsewhere it may be mentioned or negated; ``mb:no`` is one
+    anywhere, and counts more.
     """
-    found = [(match[1].lower(), (match[2] or "").lower()) for match in _COMMAND.finditer(text) if _is_given(match, text)]
-    refused = next((item for item in found if item[0] == "no"), None)
-    return Said(*(refused or next(iter(found), ())))
-
-
-def _is_given(match: re.Match[str], text: str) -> bool:
-    """Whether the text gives the command, and does not just mention it. A no always counts, because it writes nothing."""
-    if match[1].lower() == "no":
-        return True
-    line = text.rfind("\n", 0, match.start()) + 1
-    before = text[max(line, match.start() - _LONGEST_YES) : match.start()]
-    if match.start() - line > _LONGEST_YES or before.strip().startswith(_QUOTES):
-        return False
-    words = re.findall(r"[\w'’]+", before.casefold())
-    return _AGREES.issuperset(words) and _ASKS.match(text[match.end() : match.end() + 200].partition("\n")[0]) is None
+    found = [("no", match[2]) if "no" in match[0].lower() else ("write", match[1]) for match in _ANSWER.finditer(text)]
+    answer, id = next((item for item in found if item[0] == "no"), next(iter(found), ("", "")))
+    return answer, (id or "").lower()
 
 
 def means_to_last(text: str) -> bool:
-    """Whether the words of a message suggest that something in it is meant to last."""
+    """Whether the user asks for something to be remembered."""
     return _LASTING.search(text) is not None and not commands_in(text)
 
 
@@ -110,6 +84,7 @@ def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
 
 
 MAX_KEPT = 100
+MAX_DRAFT = 6000
 
 
 @dataclass(frozen=True)
@@ -176,7 +151,7 @@ def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
         return ""  # the proposal was made on another branch of the conversation
     ours = ("", proposal.id) if newest else (proposal.id,)
     replies = [parse_reply(prompt.text) for prompt in typed[place + 1 :]]
-    said = [reply.answer if reply.proposal in ours else "" for reply in replies]
+    said = [answer if id in ours else "" for answer, id in replies]
     if "no" in said:
         return "declined"
     return "confirmed" if said and said[-1] == "write" else ""
@@ -208,7 +183,7 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     typed = prompts(await ctx.history.path())
     _refuse_here(ctx, typed)
     name = _checked_target(ctx, target)
-    _checked_draft(ctx, draft)
+    _checked_draft(draft)
     text = _current(ctx, name)
     _checked_replaces(replaces, text, name)
     proposals = load(ctx.session_state)
@@ -217,7 +192,7 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     proposals[made.id] = made
     save(ctx.session_state, proposals)
     ctx.emit("proposal", id=made.id, target=name, draft=made.draft, replaces=made.replaces)
-    ctx.emit("notice", text=f"{_difference(made)}\n`mb:write {made.id}` keeps it, `mb:no {made.id}` drops it")
+    ctx.emit("notice", text=f"{difference_of(made)}\n`mb:write {made.id}` keeps it, `mb:no {made.id}` drops it")
     metadata = {"proposal": made.id, "target": name}
     return ToolResult(output=_proposal_text(made, why), title=f"proposal {made.id} for {name}", metadata=metadata)
 
@@ -245,12 +220,11 @@ def _checked_target(ctx: Any, target: str) -> str:
     return name
 
 
-def _checked_draft(ctx: Any, draft: str) -> None:
-    settings: MemoryBankSettings = ctx.config
+def _checked_draft(draft: str) -> None:
     if not draft.strip():
         raise ToolError("the draft is empty", code="empty", next_step="say what shall be kept")
-    if len(draft) > settings.max_draft_characters:
-        long = f"the draft has {len(draft):,} characters; the limit is {settings.max_draft_characters:,}"
+    if len(draft) > MAX_DRAFT:
+        long = f"the draft has {len(draft):,} characters; the limit is {MAX_DRAFT:,}"
         raise ToolError(long, code="too_large", next_step="keep the conclusion, its boundary and a pointer")
     if redact(draft) != draft:
         raise ToolError("the draft holds what looks like a secret", code="secret", next_step="say where it is kept instead")
@@ -300,7 +274,7 @@ def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequ
         raise ToolError(f"{made.target} says this already", code="repeat_guard", next_step="go on without it")
 
 
-def _difference(made: Proposal) -> str:
+def difference_of(made: Proposal) -> str:
     """Return the change as a diff. The host shows it to the user, so that it does not depend on the model's words."""
     removed = [f"- {line}" for line in made.replaces.splitlines() if line.strip()]
     added = [f"+ {line}" for line in made.draft.splitlines()]
@@ -308,7 +282,7 @@ def _difference(made: Proposal) -> str:
 
 
 def _proposal_text(made: Proposal, why: str) -> str:
-    head, _, change = _difference(made).partition("\n")
+    head, _, change = difference_of(made).partition("\n")
     reason = f"\nwhy: {why}" if why.strip() else ""
     return (
         f"{head}{reason}\n```diff\n{change}\n```\n"

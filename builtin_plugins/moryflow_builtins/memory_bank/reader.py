@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from moryflow_sdk import ToolError, ToolResult, Turn
+from moryflow_sdk import ToolResult, Turn
 from moryflow_sdk.support.markdown_files import YAML_VALUE_ERRORS, yaml_problem
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -77,14 +76,11 @@ class ContextPackage(Part):
 _FENCE = re.compile(r"^[ \t]*```(?:ya?ml|json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 LONGEST = 200_000
 
-LEAST_QUOTED = 12
-"""A part of a line counts as a quotation only from this length on; single words occur in nearly every file."""
-
 
 async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
     """Return the reader's result with notes about it, and whether it counts as reading `required`.
 
-    It counts if the reader has read that file and quotes from it.
+    It counts if the reader was shown that file.
     """
     if result.metadata.get("background"):
         return result, False  # the reader has only just started
@@ -94,8 +90,8 @@ async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[
         step = f"resume this {READER} session and ask for the package alone, or read memory-bank/details/patterns.md"
         note = f"[memory bank] this is not a context package: {reasons}. It does not count as reading. Next: {step}"
         return result.replace(output=f"{result.output}\n\n{note}"), False
-    notes = [*_conflicts(package), *_quotes_not_found(package, turn)]
-    missing = await _not_read(package, result, turn, required) if required else ""
+    notes = _conflicts(package)
+    missing = await _not_read(result, turn, required) if required else ""
     if missing:
         notes.append(f"{missing}. It does not count as reading. Next: read {required}")
     metadata = {**result.metadata, "memory_bank": {"conflicts": len(package.conflicts), "evidence": len(package.evidence)}}
@@ -135,50 +131,10 @@ def _conflicts(package: ContextPackage) -> list[str]:
     ]
 
 
-def _quotes_not_found(package: ContextPackage, turn: Turn) -> list[str]:
-    """Return a note about evidence whose quotation is not in its file, if there is any."""
-    wrong = [item.file for item in package.evidence if not _is_quoted(item.file, item.quote, turn)]
-    return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
-
-
-async def _not_read(package: ContextPackage, result: ToolResult, turn: Any, required: str) -> str:
+async def _not_read(result: ToolResult, turn: Any, required: str) -> str:
     """Return why the package does not count as reading `required`; empty if it does."""
     session = str(result.metadata.get("session", ""))
     target = turn.files.resolve(required, domain="read")
     shown = [node.payload for node in await turn.history.path(session) if node.kind == "tool"] if session else []
-    if not any(item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown):
-        return f"the reader did not read {required}"
-    quoted = [item for item in package.evidence if required in _candidates(_file_of(item.file))]
-    if not any(_is_quoted(item.file, item.quote, turn) for item in quoted):
-        return f"the package quotes nothing that stands in {required}"
-    return ""
-
-
-def _file_of(pointer: str) -> str:
-    return re.sub(r":\d+(-\d+)?$", "", pointer)
-
-
-def _is_quoted(file: str, quote: str, turn: Any) -> bool:
-    for name in _candidates(_file_of(file)):
-        target = turn.files.resolve(name, domain="read")
-        if target.error or not target.text.startswith("vault:/"):
-            continue
-        try:
-            text = turn.files.read(target, limit=4 * 1024 * 1024).decode("utf-8", "replace")
-        except ToolError:
-            continue
-        if _quotes(quote, text):
-            return True
-    return False
-
-
-def _quotes(quote: str, text: str) -> bool:
-    """Whether `quote` is in `text` and means something: a whole line, or a part too long to be there by chance."""
-    words = " ".join(quote.split())
-    if len(words) < LEAST_QUOTED and words not in (" ".join(line.split()) for line in text.splitlines()):
-        return False
-    return any(map(str.isalnum, words)) and words in " ".join(text.split())
-
-
-def _candidates(path: str) -> Sequence[str]:
-    return (path,) if path.startswith("memory-bank/") else (path, f"memory-bank/{path}")
+    read = (item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown)
+    return "" if any(read) else f"the reader did not read {required}"

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moryflow_sdk import Agent, ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
+from moryflow_sdk import Agent, Ask, ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
 
 from . import MARKERS, READ_TOOLS, USER_PLACEHOLDER, WRITER, as_text, page_of_skill, problem_of, split
-from .change_guard import note_change, snapshot_of
-from .proposals import Proposal, answer_to, load, newest_of, plain_line, prompts, save
+from .proposals import Proposal, answer_to, difference_of, load, newest_of, plain_line, prompts, save
 
 PLUGIN = "memory_bank"
 
@@ -129,7 +128,7 @@ LIMIT = 4 * 1024 * 1024
 
 
 async def write(ctx: ToolContext, proposal: str) -> ToolResult:
-    """Let the writer carry out a proposal that the user's last message confirms.
+    """Let the writer carry out a proposal that the user's last message confirms; if none does, ask the user.
 
     :raises ToolError: the proposal is not confirmed, or was written or declined before, or the writer did something else.
     """
@@ -155,27 +154,29 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
 
 
 async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
-    """Return the proposal to carry out; only messages that the user typed in this session count as confirmation."""
+    """Return the proposal to carry out; only the user's own messages and answers in this session count as confirmation."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
     answers = {item.id: answer_to(item, typed, item.id in newest) for item in proposals.values()}
-    answers = {id: answer for id, answer in answers.items() if not proposals[id].written_in(typed)}
-    confirmed = [id for id, answer in answers.items() if answer == "confirmed"]
-    chosen = wanted.strip().lower() or (confirmed[0] if len(confirmed) == 1 else "")
-    if chosen in confirmed:
-        return proposals[chosen]
-    if chosen in proposals and proposals[chosen].written_in(typed):
-        raise ToolError(f"{chosen} was written already", code="written", next_step="go on")
+    confirmed = [id for id, answer in answers.items() if answer == "confirmed" and not proposals[id].written_in(typed)]
+    unanswered = [id for id in newest if not answers[id] and not proposals[id].written_in(typed)]
+    chosen = wanted.strip().lower() or next((ids[0] for ids in (confirmed, unanswered) if len(ids) == 1), "")
     if chosen and chosen not in proposals:
         known = ", ".join(proposals) or "none"
         raise ToolError(f"there is no proposal {chosen!r}; there are: {known}", code="unknown_proposal", next_step="name one")
-    if answers.get(chosen) == "declined":
-        raise ToolError(f"the user has declined {chosen}", code="declined", next_step="go on without it")
-    if len(confirmed) > 1:
-        many = f"several are confirmed: {', '.join(confirmed)}"
+    if not chosen and len(confirmed) + len(unanswered) > 1:
+        many = f"there are several: {', '.join([*confirmed, *unanswered])}"
         raise ToolError(many, code="not_unique", next_step="call memory_write once for each, with its id")
-    step = "ask the user to reply `mb:write` and end your turn"
-    raise ToolError("no proposal is confirmed by the user's last message", code="not_confirmed", next_step=step)
+    if not chosen or not proposals[chosen].made_in(typed):
+        step = "propose the change with memory_propose"
+        raise ToolError("there is no proposal that the user could confirm", code="not_confirmed", next_step=step)
+    if proposals[chosen].written_in(typed):
+        raise ToolError(f"{chosen} was written already", code="written", next_step="go on")
+    if answers[chosen] == "declined":
+        raise ToolError(f"the user has declined {chosen}", code="declined", next_step="go on without it")
+    if chosen not in confirmed:
+        await ctx.ask(Ask(f"write this to the memory bank?\n{difference_of(proposals[chosen])}", bypass="never"))
+    return proposals[chosen]
 
 
 def _content(ctx: Any, name: str) -> bytes | None:
@@ -206,7 +207,6 @@ def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult 
     wrong = difference(grant.original, now, grant.proposal)
     if not wrong:
         grant.current = now
-        note_change(grant.vault, grant.proposal.target, snapshot_of(grant.vault))
         return None
     output = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
     return result.replace(status="error", code="memory_bank", output=output)

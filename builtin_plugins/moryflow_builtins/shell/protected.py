@@ -145,7 +145,9 @@ class _Walk:
         later = folder.guarded
         if not later and (plain_names(name)[-1] in GIT_PARTS if folder.git else _may_run_later(name)):
             later = folder.git or (RUNS_LATER.find_folder(path) if is_folder else RUNS_LATER.find(path)) is not None
-        later = later or path in self._named or entry.inode() in self._lost
+        later = (
+            later or path in self._named or entry.inode() in self._lost or (not folder.below and name.lower() == "memory-bank")
+        )
         later = later or (folder.git and name == "rebase-merge" and _executes(entry.path))
         if later:
             self._guard(entry, path, folder.inode, is_folder=is_folder)

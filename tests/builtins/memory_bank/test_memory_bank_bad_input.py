@@ -132,8 +132,7 @@ async def test_a_front_page_that_gives_orders(project):
     propose = call("memory_propose", target="details/tech.md", draft="- x is y (a.md)")
     wishes = (RISKY, call("write", path=MEMORY, content="x"), propose, call("memory_write"), "done")
     talk = await project.run(*wishes)
-    assert [node["status"] for node in talk.tools] == ["denied", "denied", "ok", "error"]
-    assert talk.last["code"] == "not_confirmed"
+    assert [node["status"] for node in talk.tools] == ["denied", "denied", "ok", "denied"]
 
 
 async def test_missing_blocks(project):
@@ -190,10 +189,10 @@ async def test_state_that_was_tampered_with_grants_nothing(project):
 
 
 ELSEWHERE = {
-    "A user agent called": "test_memory_bank_change_guard.py::test_an_agent_called_like_the_writer_gets_nothing",
+    "A user agent called": "test_memory_bank_protected.py::test_an_agent_called_like_the_writer_gets_nothing",
     "`mb:write` inside a tool result": "test_memory_bank_writer.py::test_a_word_in_a_result_or_a_file_is_no_consent",
-    "A shell command changes": "test_memory_bank_change_guard.py::test_what_a_shell_command_changes_is_put_back",
-    "A shell command makes a bank": "test_memory_bank_change_guard.py::test_no_shell_command_makes_a_bank",
+    "A shell command changes": "test_memory_bank_protected.py::test_no_shell_command_names_the_bank_to_change_it",
+    "A shell command makes a bank": "test_memory_bank_protected.py::test_no_shell_command_makes_a_bank",
     "The draft holds a secret": "test_memory_bank_writer.py::test_proposals_that_are_not_taken",
     "The writer writes": "test_memory_bank_writer.py::test_what_was_not_agreed_to_is_put_back",
     "The reader's answer is not a package": "test_memory_bank_reader.py::test_a_package_that_is_none_does_not_count",

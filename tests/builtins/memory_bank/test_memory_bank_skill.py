@@ -10,7 +10,7 @@ from pathlib import Path
 import moryflow_builtins.memory_bank as bank_module
 import pytest
 from moryflow_builtins.memory_bank import SKILL, agents
-from moryflow_builtins.memory_bank.check import read_page
+from moryflow_builtins.memory_bank.check import BankPage
 from moryflow_builtins.memory_bank.writer import writer_agent
 
 DOCS = Path(__file__).parents[3] / "docs" / "memory-bank.md"
@@ -24,9 +24,9 @@ def page(name):
 def test_the_skill_is_split_as_agreed():
     """Priority, commands, layout; one folder with its references, no writer skill beside it (S3.2, S3.12, D70)."""
     text = page("SKILL.md")
-    front = read_page("SKILL.md", text).front
+    front = BankPage("SKILL.md", text).front
     assert front["name"] == "memory-bank" == SKILL.name and len(front["description"]) > 40
-    assert [heading for level, heading, _ in read_page("SKILL.md", text).headings if level == 2] == [
+    assert [heading for level, heading, _ in BankPage("SKILL.md", text).headings if level == 2] == [
         "Priority", "Layout", "Commands", "References",
     ]  # fmt: skip
     assert sorted(path.name for path in (SKILL / "references").iterdir()) == sorted(REFERENCES)

@@ -21,6 +21,7 @@ from .guards import ANYTHING, UncoveredWords, guards_of
 from .lexer import NotRead, Redirect, SimpleCommand, Word, read
 from .line import MAX_DEPTH, MAX_SUFFIXES, CommandLine, rest_of
 from .own_folder import (
+    bank_refused,
     change_refused,
     folder_refused,
     judge_own_folder,
@@ -404,7 +405,8 @@ class Judge:
                 if limit is not None and not serves_commands(self._policy, target):
                     self._add(limit)
                     continue
-            answer = judge_file(self._policy, target, domain, whole=whole and domain == "edit")
+            bank = bank_refused(target) if domain == "edit" else None
+            answer = bank or judge_file(self._policy, target, domain, whole=whole and domain == "edit")
             if (
                 answer.decision == "allow"
                 and unsure

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from moryflow_sdk import Target
+from moryflow_sdk.support.protected_files import plain_names
 
 from moryflow_builtins.permission.files import hard_limit, judge_pattern
 from moryflow_builtins.permission.policy import Judgement, Policy, shortened
@@ -105,3 +106,13 @@ def serves_commands(policy: Policy, target: Target) -> bool:
     """Whether a path in Moryflow's own folder is one of those that commands may use: skills and stored outputs."""
     home = str(policy.home)
     return bool(target.path and target.path.startswith((f"{home}/skills/", f"{home}/agent-output/")))
+
+
+def bank_refused(target: Target) -> Judgement | None:
+    """Return the denial of a change that a command names in the memory bank, which only its writer changes."""
+    texts = (target.text, target.lexical or "")
+    if not any(text.startswith("vault:/") and plain_names(text[7:])[0] == "memory-bank" for text in texts):
+        return None
+    reason = "memory-bank/ is made by the user, and changed only by the memory-bank writer"
+    step = "propose the change with memory_propose"
+    return Judgement("edit", target.text, "deny", reason, "memory_bank", "never", next_step=step)
