@@ -5,20 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import termios
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from moryflow.cli.chat.completion import MAX_OFFERED, nearest
-from moryflow.cli.chat.keys import keys_joined
-from moryflow.cli.chat.printer import JUST_NOW
-from moryflow.cli.terminal import brief, cut, folded, render
+from moryflow.cli.terminal import brief, cut, folded
 from moryflow.cli.terminal.interrupts import catch_signals
-from moryflow_sdk import Event
-from prompt_toolkit.key_binding.key_processor import KeyPress
-from prompt_toolkit.keys import Keys
 
 pytestmark = pytest.mark.slow
 
@@ -28,45 +21,6 @@ Begin = Callable[..., Any]
 def history(cli: Any) -> str:
     [file] = (cli.home / "history").iterdir()
     return file.read_text()
-
-
-# ---------------------------------------------------------------- the size
-
-
-@pytest.mark.parametrize(("environ", "rows"), [({}, 1), ({"XTERM_VERSION": "XTerm(390)"}, 0), ({"TERM": "linux"}, 0)])
-def test_a_resized_terminal_keeps_what_was_printed(cli: Any, at_prompt: Begin, environ: dict[str, str], rows: int) -> None:
-    """One that wraps lines anew has moved the input; one that does not would lose a finished line."""
-    cli.environ = environ
-    terminal = at_prompt("-m", cli.script("x"))
-    terminal.type("a" * 70)
-    terminal.expect("a" * 70)
-    terminal.wait_until_it_waits()
-    before = len(terminal.raw)
-    terminal.resize(50)
-    terminal.send(signal.SIGWINCH)
-    terminal.expect("a" * 40)
-    taken_away = terminal.raw[before:].partition("\x1b[J")[0]
-    assert taken_away.count("\x1b[A") == rows
-    terminal.type("\x03\x04")
-    assert terminal.end() == 0
-
-
-def test_narrow_terminals_cut_no_words(cli: Any, at_terminal: Begin) -> None:
-    """Neither in the answers on offer, nor in what is said at the end."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"), columns=40)
-    terminal.expect("/help, Ctrl-D")
-    terminal.expect("\n>")
-    terminal.type("do it\r")
-    terminal.expect("  [o]nce  [a]lways  [r]efuse")
-    terminal.expect("  [s]top\n  or why not >")
-    terminal.type("?\r")
-    terminal.expect("lets the agent go on")
-    terminal.type("o\r")
-    terminal.expect("done that")
-    terminal.expect("\n>")
-    terminal.type("\x04")
-    terminal.expect(" goes\non from here")
-    assert terminal.end() == 0
 
 
 def test_sentences_are_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,56 +52,15 @@ def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_prompt: Be
     assert terminal.quit() == 0
 
 
-def test_what_calls_print_side_by_side_does_not_mix(cli: Any, at_prompt: Begin) -> None:
-    """Each of them has a line of its own, with its name, while it runs."""
-    cli.plugin(
-        "both",
-        f"""
-        from moryflow_sdk import *
-        import asyncio
-        from pathlib import Path
-
-        @tool(domain="read", parallel_safe=True)
-        async def both(name: str, ctx: ToolContext) -> str:
-            "Wait."
-            ctx.progress(f"from {{name}}\\n")
-            while not Path({str(cli.vault.parent / "go")!r}).exists():
-                await asyncio.sleep(0.01)
-            return name
-
-        @hookimpl
-        def tools():
-            return [both]
-        """,
-    )
-    calls = [{"name": "both", "arguments": {"name": name}} for name in ("ann", "bob")]
-    terminal = at_prompt("-m", cli.script({"calls": calls}, "done"))
-    terminal.type("go\r")
-    terminal.expect("both ann · from ann\n")
-    terminal.expect("both bob · from bob\n")
-    terminal.expect("both ann and 1 more")
-    cli.let_go()
-    terminal.expect("done")
-    assert terminal.quit() == 0
-
-
-@pytest.mark.parametrize(
-    ("pager", "said"),
-    [
-        ("false", "$PAGER (false) ended with 1; without it:"),
-        ("/no/such/pager", "$PAGER (/no/such/pager) cannot be started: No such file or directory; without it:"),
-        ("'less", "$PAGER cannot be read: No closing quotation; without it:"),
-    ],
-)
-def test_a_pager_that_fails_is_named(cli: Any, at_prompt: Begin, pager: str, said: str) -> None:
+def test_a_pager_that_fails_is_named(cli: Any, at_prompt: Begin) -> None:
     """And what it should have shown is printed."""
-    cli.environ = {"PAGER": pager}
+    cli.environ = {"PAGER": "false"}
     terminal = at_prompt("-m", cli.script(cli.listing(0), "listed"))
     terminal.type("list\r")
     terminal.expect("listed")
     terminal.expect("\n>")
     terminal.type("\x0f")
-    terminal.expect(f"moryflow: {said}\n")
+    terminal.expect("$PAGER (false)")
     terminal.expect("row 39\n")
     assert terminal.quit() == 0
 
@@ -158,16 +71,6 @@ def test_a_call_that_writes_a_file_is_named_by_its_path() -> None:
     assert brief({"path": "a.py", "old_string": "one", "new_string": "two"}) == "a.py"
     assert brief({"pattern": "x", "path": "a.py"}) == "a.py x"
     assert brief({"command": "one\ntwo"}) == "one …"
-
-
-def test_the_time_of_a_turn_holds_no_typing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins with the turn, and not when the one before has ended."""
-    clock = iter([0.0, 100.0, 102.5])
-    monkeypatch.setattr(render.time, "monotonic", lambda: next(clock))
-    totals = render.Totals()
-    totals.note(Event(type="turn.start", session="s", data={}))
-    totals.note(Event(type="step.finish", session="s", data={"usage": {"input": 3, "output": 4}}))
-    assert totals.line() == "3 tokens in, 4 out · 2.5 s"
 
 
 # ---------------------------------------------------------------- the queue
@@ -219,7 +122,7 @@ def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_prompt: Be
     terminal.expect("becau")
     terminal.wait_until_it_waits()
     terminal.type("\x1b")
-    terminal.expect("[s]top  or why not >")
+    terminal.rest(0.5)
     terminal.type("\x1b")
     terminal.expect("→ stop")
     terminal.expect("stopped; what was done so far is kept")
@@ -271,29 +174,6 @@ def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, at_prompt: B
     assert again.end() == 0
 
 
-def test_a_draft_outlives_its_terminal(cli: Any, at_prompt: Begin) -> None:
-    """A window that is closed takes nothing along."""
-    terminal = at_prompt("-m", cli.script("x"))
-    terminal.type("my draft")
-    terminal.expect("my draft")
-    terminal.wait_until_it_waits()
-    terminal.hang_up()
-    assert "+my draft\n" in history(cli)
-
-
-def test_a_draft_outlives_a_window_that_a_shell_closes(cli: Any, at_prompt: Begin) -> None:
-    """SIGHUP comes first, and then nothing can be written: that was an error, and the draft was lost with it."""
-    terminal = at_prompt("-m", cli.script("x"))
-    terminal.type("my draft")
-    terminal.expect("my draft")
-    terminal.wait_until_it_waits()
-    terminal.stop()
-    terminal.send(signal.SIGHUP)
-    threading.Timer(0.3, terminal.go_on).start()
-    terminal.hang_up()
-    assert "+my draft\n" in history(cli)
-
-
 async def test_a_second_hangup_kills_nobody_who_is_saving() -> None:
     """The system and the shell both send it when a window is closed; the second one met the default, which kills."""
     came = asyncio.Event()
@@ -307,84 +187,6 @@ async def test_a_second_hangup_kills_nobody_who_is_saving() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-@pytest.mark.parametrize("when", ["while it works", "when it is done"])
-def test_a_conversation_ends_with_its_terminal(cli: Any, at_prompt: Begin, when: str) -> None:
-    """Reading a terminal that is gone is an error that prompt_toolkit takes for a resize: it would try again for ever."""
-    cli.plugin(
-        "naps",
-        """
-        import time
-
-        from moryflow_sdk import *
-
-        @tool(domain="read")
-        def nap() -> str:
-            "Nap."
-            time.sleep(1.5)
-            return "rested"
-
-        @hookimpl
-        def tools():
-            return [nap]
-        """,
-    )
-    terminal = at_prompt("-m", cli.script(cli.calls("nap"), "Done so far."))
-    terminal.type("go\r")
-    terminal.expect("nap" if when == "while it works" else "Done so far.")
-    terminal.hang_up()
-
-
-def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_prompt: Begin) -> None:
-    """A shell gives the terminal back with its own modes."""
-    terminal = at_prompt("-m", cli.script("answered"))
-    terminal.type("hel")
-    terminal.expect("hel")
-    terminal.wait_until_it_waits()
-    terminal.stop()
-    modes = termios.tcgetattr(terminal.descriptor)
-    modes[0] |= termios.ICRNL
-    modes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
-    termios.tcsetattr(terminal.descriptor, termios.TCSANOW, modes)
-    terminal.go_on()
-    terminal.expect("hel")
-    terminal.type("lo\r")
-    terminal.expect("answered")
-    assert terminal.quit() == 0
-    assert cli.prompts() == ["hello"]
-
-
-def test_the_input_is_drawn_once_after_ctrl_z(cli: Any, at_prompt: Begin) -> None:
-    """It was drawn a second time behind itself, and over the answer that came meanwhile (issue 2, CLI)."""
-    terminal = at_prompt("-m", cli.script("answered"), shell=True)
-    terminal.type("hel")
-    terminal.expect("hel")
-    before = len(terminal.raw)
-    terminal.type("\x1a")
-    terminal.expect("hel")
-    terminal.rest(0.5)
-    assert terminal.raw[before:].count("hel") == 1
-    terminal.type("lo\r")
-    terminal.expect("answered")
-    assert terminal.quit() == 0
-    assert cli.prompts() == ["hello"]
-
-
-def test_ctrl_z_that_stops_nothing_is_forgotten(cli: Any, at_prompt: Begin) -> None:
-    """The system ignores what no shell could undo; after the next real stop the input was not drawn (CLI)."""
-    terminal = at_prompt("-m", cli.script("answered"))
-    terminal.type("hel")
-    terminal.expect("hel")
-    terminal.type("\x1a")
-    terminal.expect("hel")
-    terminal.wait_until_it_waits()
-    terminal.stop()
-    terminal.rest(JUST_NOW)
-    terminal.go_on()
-    terminal.expect("hel")
-    terminal.type("\x15/quit\r")
-    assert terminal.end() == 0
 
 
 # ---------------------------------------------------------------- what is pasted and offered
@@ -404,17 +206,6 @@ def test_a_paste_drives_nothing_and_leaves_a_few_lines(cli: Any, at_prompt: Begi
     for character in "\x07\x0f\x03\x9b":
         assert character not in terminal.raw
     assert "^I" not in terminal.text
-
-
-def test_a_paste_that_no_terminal_marks_is_one_too() -> None:
-    """A screen without bracketed paste sends keys: 10,000 lines of them took minutes. An Enter behind a line still sends it."""
-    typed = [KeyPress(one) for one in "x" * 40]
-    enter, escape = KeyPress(Keys.ControlM, "\r"), KeyPress(Keys.Escape, "\x1b")
-    paste = KeyPress(Keys.BracketedPaste, "x" * 40)
-    assert keys_joined([*typed, enter]) == [paste, enter]
-    assert keys_joined([*typed, enter, *typed]) == [KeyPress(Keys.BracketedPaste, "x" * 40 + "\r" + "x" * 40)]
-    assert keys_joined([escape, enter, *typed]) == [escape, enter, paste]
-    assert keys_joined([*typed[:5], enter]) == [*typed[:5], enter]
 
 
 def test_an_editor_gives_back_what_it_wrote(cli: Any, at_prompt: Begin) -> None:

@@ -30,7 +30,7 @@ EVERY = 1_000_000
 
 
 class AttachedChatHost:
-    """Implements :class:`~moryflow.cli.chat.ChatHost` over a server."""
+    """Does over a server what :class:`~moryflow.cli.chat.local.LocalChatHost` does in this process."""
 
     def __init__(self, server: AttachedServer, row: dict[str, Any]) -> None:
         self._server = server

@@ -1,28 +1,54 @@
-"""What Tab and typing complete in a conversation: commands behind a slash, files behind an @."""
+"""What Tab and typing complete in a conversation: commands behind a slash, files behind an @, items of a list."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import Completer, Completion
 
+from moryflow.cli.terminal import cut, plain, terminal_width
+
 if TYPE_CHECKING:
-    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
+
+    from . import PickItem
 
 MAX_FILES = 20_000
 MAX_OFFERED = 100
 """The most files that are offered: the whole list is measured each time it is drawn."""
 FRESH = 5.0
 """Seconds after which the files are listed anew."""
+
+
+class ItemCompleter(Completer):
+    """Offers the items that have every word which was typed; choosing one types its key."""
+
+    def __init__(self, items: Sequence[PickItem]) -> None:
+        self._items = items
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        back = -len(document.text_before_cursor)
+        for item in self._matching(document.text):
+            yield Completion(item.key, back, display=cut(plain(item.text).replace("\n", " "), (terminal_width() or 80) - 3))
+
+    def has(self, key: str) -> bool:
+        return any(item.key == key for item in self._items)
+
+    def picked(self, typed: str) -> str:
+        """Return the key that was typed, or that of the first item found; empty if nothing was typed or fits."""
+        found = self._matching(typed) if typed and not self.has(typed) else []
+        return found[0].key if found else typed if self.has(typed) else ""
+
+    def _matching(self, typed: str) -> list[PickItem]:
+        words = [] if self.has(typed) else typed.lower().split()
+        return [item for item in self._items if all(word in item.text.lower() for word in words)]
 
 
 class LineCompleter(Completer):
@@ -82,15 +108,3 @@ def nearest(typed: str, paths: Iterable[str]) -> list[str]:
         return len(match[0]), typed.lower() not in path[name:].lower(), abs(match.start() - name), len(path), path
 
     return [path for _, path in nsmallest(MAX_OFFERED, found, key=distance)]
-
-
-def complete_command(buffer: Buffer, names: Iterable[str]) -> None:
-    """Complete a command as far as it is unambiguous, then offer the commands that fit."""
-    typed = buffer.document.text_before_cursor
-    common = os.path.commonprefix([f"/{name}" for name in names if f"/{name}".startswith(typed)])  # noqa: RUF071
-    if len(common) > len(typed):
-        buffer.insert_text(common[len(typed) :])
-    elif buffer.complete_state:
-        buffer.complete_next()
-    else:
-        buffer.start_completion()

@@ -1,7 +1,4 @@
-"""A conversation: lines in, turns out, slash commands in between.
-
-The terminal's title and bell are for the user who does something else meanwhile; both are off unless configured.
-"""
+"""A conversation: lines in, turns out, slash commands in between."""
 
 from __future__ import annotations
 
@@ -13,51 +10,48 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from moryflow_sdk import Event, MoryflowError, SlashResult
 from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
-from moryflow.cli.options import Flags, RunFlags
-from moryflow.cli.terminal import first_line, is_dumb, plain, say
+from moryflow.cli.terminal import first_line, plain, say
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.question_text import show_whole
-from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.plugins.consent import consent_command
 
-from . import ChatHost, LineSource, TurnPrompt, Wishes, mentioned
-from .slash import BUILDER, PLANNER, Quit, Slash, exchanges, in_chat
+from . import LineSource, TurnPrompt, mentioned
+from .slash import BUILDER, PLANNER, Quit, Slash, in_chat
+from .talk import Talk
 
 if TYPE_CHECKING:
-    from .picker import PickItem, Preview
+    from moryflow.cli.options import Flags, RunFlags
+
+    from .talk import ChatHost
 
 
 T = TypeVar("T")
+YES = ("y", "yes")
 
 
-class Conversation:
-    """A conversation at the terminal: one person, one session at a time."""
+class Conversation(Talk):
+    """Reads lines, runs what they ask for, and asks the questions of turns."""
 
     def __init__(self, host: ChatHost, flags: Flags, chosen: RunFlags) -> None:
-        self.host, self.flags, self.chosen = host, flags, chosen
+        super().__init__(host, flags, chosen)
         self._slash = Slash(self)
-        keys = sys.stdin.isatty() and not is_dumb()
-        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.language, chat=keys)
         self._code = 0
         self._too_long = False
-        self._work: asyncio.Task[Any] | None = None
-        self._view.session, self._view.whole, self._view.in_place = host.row.id, host.whole_output, self._in_chat
-        self._interactive = False
+        self._view.in_place = self._in_chat
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
         host.subscribe(self._asker or self._view)
 
     @property
     def waiting(self) -> list[str]:
-        """The ids of the questions of this conversation that wait for an answer."""
         return self._asker.waiting if self._asker is not None else []
 
     def commands(self) -> dict[str, str]:
@@ -74,53 +68,51 @@ class Conversation:
         """Talk until the input ends. Return the exit code of the last turn that went wrong; 0 if none did, or for the user at
         the terminal.
         """
-        self._interactive = source.interactive
         self._source = source
+        host, at_terminal = self.host, source.interactive
+        told = at_terminal and not self.flags.quiet
         if self._asker is not None:
             self._asker.read, self._asker.show_whole = source.answer, self._show_whole
-            if source.interactive:
+            if at_terminal:
                 self._asker.pause_asking()
-        if source.interactive and not self.flags.quiet:
-            say(f"{await self._headline()} · /help, Ctrl-D ends")
-        attention = None
-        if source.interactive:
-            attention = Attention(self.host.chat, self._name)
-            self.host.subscribe(attention)
+        if told:
+            about = (host.agent, await host.model(), host.mode, host.row.vault, host.place)
+            say(f"{' · '.join(filter(None, about))} · /help, Ctrl-D ends")
+        attention = Attention(host.chat if at_terminal else {}, self._name)
+        host.subscribe(attention)
         await self.recall()
-        await self.host.start(self._reloaded)
-        if source.interactive:  # input of a closed terminal may end before SIGHUP comes; SIGHUP must not kill us then
+        await host.start(self._reloaded)
+        if at_terminal:  # input of a closed terminal may end before SIGHUP comes; SIGHUP must not kill us then
             catch_signals((signal.SIGHUP,), lambda _: None, leave_at=2)
         try:
-            await self._talk(source)
+            await self._talk()
         finally:
             await source.close()
-            await self.host.aclose()
-            if attention is not None:
-                attention.close()
+            await host.aclose()
+            attention.close()
         unsent = source.unsent()
         with suppress(OSError):  # the terminal may be gone
             if unsent:
                 say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
-            if source.interactive and not self.flags.quiet:
-                attach = " --attach" if self.host.place else ""
-                say(f"moryflow chat{attach} -r {self.host.row.id} goes on from here")
-        return 0 if source.interactive else self._code
+            if told:
+                say(f"moryflow chat{' --attach' if host.place else ''} -r {host.row.id} goes on from here")
+        return 0 if at_terminal else self._code
 
-    async def _talk(self, source: LineSource) -> None:
+    async def _talk(self) -> None:
         going = True
         while going:
             # The prompt and a turn handle Ctrl-C themselves; between the two it must not end the program either.
-            with Stopping(self._cancel_work, ENDING if source.interactive else ()) as self._stopping:
-                line = await self._line(source)
-                going = line is not None and await self._handle_line(line.strip(), source) and not self._stopping.leave
+            with Stopping(self._cancel_work, ENDING if self._source.interactive else ()) as self._stopping:
+                line = await self._line()
+                going = line is not None and await self._handle_line(line.strip()) and not self._stopping.leave
 
-    async def _handle_line(self, line: str, source: LineSource) -> bool:
+    async def _handle_line(self, line: str) -> bool:
         """Do what a line asks for; return whether the conversation goes on."""
         try:
             await self._stoppable(self.host.settled())
-            await self._consent(source)
+            await self._consent()
             await self._stoppable(self._run_line(line))
-            await self._offer_compaction(source)
+            await self._offer_compaction()
         except Quit:
             return False
         except click.Abort:
@@ -146,38 +138,33 @@ class Conversation:
 
     def _cancel_work(self) -> None:
         """Cancel what the last line began, or the wait for the next line if the conversation ends; not a turn, see `_stop`."""
-        gives_up = self._stopping.leave or not self._view.idle
-        if self._work is not None and gives_up and not self.host.busy:
+        if self._work is not None and (self._stopping.leave or not self._view.idle) and not self.host.busy:
             self._work.cancel()
-
-    def _stop(self) -> None:
-        self.host.cancel() if self.host.busy else self._cancel_work()
 
     def _reloaded(self, lines: list[str]) -> None:
         """Show the lines about a reload at once, or when an open question has been answered."""
         for line in lines:
-            if self._asker is not None:
-                self._asker.tell(partial(say, line))
-            else:
-                say(line)
+            self._asker.tell(partial(say, line)) if self._asker is not None else say(line)
 
-    async def _consent(self, source: LineSource) -> None:
+    async def _consent(self) -> None:
         """Ask about code that appeared while this conversation runs: an agent may have written it."""
         waiting = self.host.waiting()
-        for item in waiting if source.interactive else ():
-            discard_typed()
-            answer = await source.answer(f"{question(item)} [y/N] ")
-            if answer.strip().lower() in ("y", "yes"):
+        for item in waiting if self._source.interactive else ():
+            if await self._confirmed(question(item)):
                 await self.host.give(item)
             else:
                 say(f"{item} waits; {consent_command(item)}")
 
-    async def _line(self, source: LineSource) -> str | None:
-        if not source.interactive:
-            return await source.line(self._prompt)
+    async def _confirmed(self, text: str) -> bool:
+        discard_typed()
+        return (await self._source.answer(f"{text} [y/N] ")).strip().lower() in YES
+
+    async def _line(self) -> str | None:
+        if not self._source.interactive:
+            return await self._source.line(self._prompt)
         self._view.rest()
         try:
-            return await self._stoppable(source.line(self._prompt))
+            return await self._stoppable(self._source.line(self._prompt))
         except click.Abort:
             return None
         finally:
@@ -197,10 +184,6 @@ class Conversation:
         await self.host.change(agent=following)
         self.choose(agent=following)
 
-    async def _headline(self) -> str:
-        host = self.host
-        return " · ".join(filter(None, (host.agent, await host.model(), host.mode, host.row.vault, host.place)))
-
     def _in_chat(self, step: str) -> str:
         return in_chat(step, self.host.row.id)
 
@@ -216,14 +199,12 @@ class Conversation:
         if result.prompt:
             await self.turn(result.prompt, foreign=result.foreign)
 
-    async def _offer_compaction(self, source: LineSource) -> None:
+    async def _offer_compaction(self) -> None:
         """If the conversation no longer fits and is not compacted automatically, ask whether to write a summary."""
         full, self._too_long = self._too_long, False
-        if not (full and source.interactive) or await self.host.shortens_itself():
+        if not (full and self._source.interactive) or await self.host.shortens_itself():
             return
-        discard_typed()
-        answer = await source.answer("The conversation no longer fits into the model. Write a summary and continue? [y/N] ")
-        if answer.strip().lower() in ("y", "yes"):
+        if await self._confirmed("The conversation no longer fits into the model. Write a summary and continue?"):
             await self._slash.take("/compact")
             await self.turn(None)
 
@@ -232,14 +213,14 @@ class Conversation:
 
         :param foreign: the text was not typed by the user.
         """
-        asked = on_ask(self.chosen)
+        at_terminal = self._source.interactive
         with Stopping(self.host.cancel) as stopping, self.typing(), self._questions():
-            own = text if self._interactive and not foreign else None
+            own = text if at_terminal and not foreign else None
             files, images = attachments(own, Path(self.host.row.vault)) if own else ([], [])
-            prompt = TurnPrompt(text, files, images, 0 if foreign else None, asked, stays=self._interactive)
+            prompt = TurnPrompt(text, files, images, 0 if foreign else None, on_ask(self.chosen), stays=at_terminal)
             result = await self.host.turn(prompt, self.chosen)
         self._view.finish(result.text)
-        if self._interactive:
+        if at_terminal:
             self._view.totals()
         self._code = result.exit_code or self._code  # a later turn must not hide that an earlier one went wrong
         self._too_long = result.end_reason == "prompt_too_long"
@@ -252,20 +233,9 @@ class Conversation:
             raise Quit
 
     @contextmanager
-    def typing(self) -> Iterator[None]:
-        """Let the user type while a model is called; what is waited for stands above the input then."""
-        self._view.begin()
-        self._view.typing = self._interactive
-        try:
-            with self._source.during(self._view, self._stop):
-                yield
-        finally:
-            self._view.typing = False
-
-    @contextmanager
     def _questions(self) -> Iterator[None]:
         """Ask questions while a turn runs; a question of a sub-agent between two turns waits for ``/reply``."""
-        if self._asker is None or not self._interactive:
+        if self._asker is None or not self._source.interactive:
             yield
             return
         self._asker.resume_asking()
@@ -279,19 +249,6 @@ class Conversation:
 
         async with in_terminal():
             await show_whole(text)
-
-    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str | None:
-        return await self._source.pick(title, items, preview, chosen) if self._interactive else None
-
-    def propose(self, text: str) -> None:
-        self._source.propose(text)
-
-    async def recall(self) -> None:
-        if self._interactive and not self.flags.quiet:
-            self._view.recall(exchanges(await self.host.path(self.host.row.id)))
-
-    def choose(self, **changes: Unpack[Wishes]) -> None:
-        self.chosen = self.chosen._replace(**changes)
 
 
 def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
@@ -327,9 +284,6 @@ class Stopping:
         self._stop()
 
 
-# ---------------------------------------------------------------- The terminal's title and bell
-
-
 LONG = 10.0
 """A turn of more seconds than this rings the bell at its end."""
 _PUSH, _POP = "\x1b[22;2t", "\x1b[23;2t"
@@ -337,51 +291,44 @@ _PUSH, _POP = "\x1b[22;2t", "\x1b[23;2t"
 
 
 class Attention:
-    """Follows the events of a conversation: writes the terminal's title and rings its bell.
+    """Writes the terminal's title and rings its bell for the user who does something else meanwhile.
 
-    :param settings: ``chat`` of the configuration: ``title`` and ``bell``.
+    :param settings: ``chat`` of the configuration: ``title`` and ``bell``; both are off by default.
     :param name: returns the conversation's name at the moment.
     """
 
     def __init__(self, settings: Mapping[str, Any], name: Callable[[], str]) -> None:
         self._title, self._bell, self._name = bool(settings.get("title")), bool(settings.get("bell")), name
         self._began = 0.0
-        if self._title:
-            self._write(_PUSH)
-            self._show("")
+        self._write(self._title, f"{_PUSH}{self._marked('')}")
 
     def __call__(self, event: Event) -> None:
         match event.type:
             case "turn.start" if event.parent is None:
                 self._began = time.monotonic()
-                self._show("… ")
+                self._write(self._title, self._marked("… "))
             case "permission.asked":
-                self._show("? ")
-                self._ring()
+                self._write(self._title, self._marked("? "))
+                self._write(self._bell, "\a")
             case "permission.replied":
-                self._show("… ")
+                self._write(self._title, self._marked("… "))
             case "turn.finish" if event.parent is None:
-                self._show("")
-                if time.monotonic() - self._began > LONG:
-                    self._ring()
+                self._write(self._title, self._marked(""))
+                self._write(self._bell and time.monotonic() - self._began > LONG, "\a")
+            case _:
+                pass
 
     def close(self) -> None:
         """Give the terminal its own title back."""
-        if self._title:
-            self._write(_POP)
+        self._write(self._title, _POP)
 
-    def _show(self, mark: str) -> None:
-        if self._title:
-            self._write(f"\x1b]2;{mark}{plain(first_line(self._name(), 60))}\x07")
-
-    def _ring(self) -> None:
-        if self._bell:
-            self._write("\a")
+    def _marked(self, mark: str) -> str:
+        return f"\x1b]2;{mark}{plain(first_line(self._name(), 60))}\x07"
 
     @staticmethod
-    def _write(sequence: str) -> None:
+    def _write(wanted: bool, sequence: str) -> None:
         """Write past the printer that replaces standard error while the input is shown: the sequence takes no column."""
         stream = sys.__stderr__
-        if stream is not None and stream.isatty():
+        if wanted and stream is not None and stream.isatty():
             stream.write(sequence)
             stream.flush()

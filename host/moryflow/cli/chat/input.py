@@ -7,40 +7,35 @@ what the turn waits for, and the queued lines; everything finished is printed ab
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
-from itertools import accumulate
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk.support.texts import visible
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import in_terminal
+from prompt_toolkit.application import create_app_session, in_terminal
 from prompt_toolkit.application.current import get_app
+from prompt_toolkit.completion import DynamicCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Always, Condition, has_completions
-from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.layout.processors import Processor, TabsProcessor, Transformation, TransformationInput
-from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.output import create_output
+from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
-from moryflow.cli.terminal import brief, cut, terminal_width, use_colour
-from moryflow.cli.terminal.stdin import ALONE, PASTED
+from moryflow.cli.terminal import brief, cut, streams, terminal_width, use_colour
+from moryflow.cli.terminal.interrupts import ASIDES
+from moryflow.cli.terminal.stdin import ALONE, LETTERS
 
-from . import LineSource
+from . import LineSource, PickItem
 from .clipboard import Clipboard, image_of
-from .completion import LineCompleter, complete_command, completed
-from .keys import TerminalKeys
-from .picker import Choices, Picker, PickItem, Preview
-from .printer import Printer
+from .completion import ItemCompleter, LineCompleter, completed
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -50,6 +45,8 @@ if TYPE_CHECKING:
 
 AHEAD = 0.25
 """Seconds after its start in which the input still gets what was typed before it was there."""
+BUNDLE = 0.02
+"""Seconds for which texts are collected before they are printed above the input."""
 TWICE = 2.0
 """Seconds within which a second Ctrl-C at an empty input ends the conversation."""
 PAUSE = 0.5
@@ -78,14 +75,15 @@ class TerminalInput(LineSource):
         commands: Callable[[], Mapping[str, str]],
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self._commands, self._tab = commands, tab
+        self._tab = tab
         self._view: TerminalView | None = None  # of the running turn; the next attribute is that of the last turn
         self._last_view: TerminalView | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
-        self._choices: Choices | Picker = Choices()
+        self._keys = ""
+        """The answers on offer, or a question; the next attributes are the answer, and the list to pick it from, if any."""
         self._answer: asyncio.Future[str] | None = None
-        self._enter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed an Enter
+        self._items: ItemCompleter | None = None
         self._letter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed a letter that answers
         self._started_at = 0.0
         self._last_key = 0.0
@@ -97,27 +95,29 @@ class TerminalInput(LineSource):
         self._queue: deque[str | None] = deque()
         self._arrived = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
-        self._printer: Printer | None = None
+        self._printer: _Printer | None = None
+        if not sys.stdout.isatty():  # the answers go elsewhere; this holds until the program ends
+            create_app_session(output=create_output(sys.stderr)).__enter__()
+        lines = LineCompleter(files, commands)
         self._session: PromptSession[str] = PromptSession(
             message=self._above,
             multiline=True,
             prompt_continuation="  ",
             history=FileHistory(str(history)) if history else InMemoryHistory(),
-            completer=LineCompleter(files, commands),
+            completer=DynamicCompleter(lambda: self._items or lines),
             complete_while_typing=Condition(self._completes),
-            reserve_space_for_menu=6,
-            input_processors=[TabsProcessor(char1=" ", char2=" "), Unseen()],
+            reserve_space_for_menu=8,
             key_bindings=self._bindings(),
-            style=Style.from_dict({"dim": "dim", "chosen": "reverse"}),
+            style=Style.from_dict({"dim": "dim"}),
             erase_when_done=True,
-            input=TerminalKeys(sys.stdin),
-            output=None if sys.stdout.isatty() else create_output(sys.stderr),
+            enable_suspend=True,
         )
+        self._buffer = self._session.default_buffer
         self._session.app.ttimeoutlen = 0.05  # short: Esc stops a turn, and a terminal sends keys that begin with it at once
         for window in self._session.app.layout.find_all_windows():
             window.dont_extend_height = Always()  # else the window takes all rows down to the edge of the terminal
         self._session.app.key_processor.before_key_press += lambda _: self._note_key()
-        self._session.default_buffer.on_text_changed += lambda _: self._note_letter()
+        self._buffer.on_text_changed += lambda _: self._note_text()
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, ``None`` at the end; lines that were typed while a turn ran come first."""
@@ -138,34 +138,35 @@ class TerminalInput(LineSource):
 
     async def answer(self, keys: str) -> str:
         """Return what is typed at a question; a draft comes back after it. A queued line is no answer, Ctrl-C an empty one."""
-        return await self._ask_with(Choices(keys))
+        return await self._ask(keys)
 
-    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str:
-        return (await self._ask_with(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
+    async def pick(self, title: str, items: Sequence[PickItem]) -> str:
+        offered = ItemCompleter(items)
+        return offered.picked((await self._ask(f"{title}: type to search, Enter picks, Esc leaves\n> ", offered)).strip())
 
     def propose(self, text: str) -> None:
         if self._session.app.is_running:
-            self._session.default_buffer.insert_text(text)
+            self._buffer.insert_text(text)
         else:
             self._draft = self._draft.insert_before(text)
 
-    async def _ask_with(self, choices: Choices | Picker) -> str:
-        buffer = self._session.default_buffer
-        draft = buffer.document if self._session.app.is_running else self._draft
+    async def _ask(self, keys: str, items: ItemCompleter | None = None) -> str:
+        draft = self._buffer.document if self._session.app.is_running else self._draft
         self._draft = Document()
         self._read()
         now = time.monotonic()
-        self._ignores_keys = choices.guarded and (bool(draft.text) or now - self._last_key < PAUSE)
+        self._ignores_keys = "[" in keys and (bool(draft.text) or now - self._last_key < PAUSE)
         self._last_key = now if self._ignores_keys else self._last_key
-        buffer.reset()
-        self._choices = choices
+        self._buffer.reset()
+        self._keys, self._items = keys, items
         self._answer = asyncio.get_running_loop().create_future()
         self._invalidate()
+        self._offer()
         try:
             return await self._answer
         finally:
-            self._answer = None
-            buffer.reset(draft)
+            self._answer = self._items = None
+            self._buffer.reset(draft)
             self._invalidate()
 
     @contextmanager
@@ -188,7 +189,6 @@ class TerminalInput(LineSource):
         while True:
             await asyncio.sleep(FRAME)
             self._read()
-            self._set_signals()
             self._invalidate()
 
     # ------------------------------------------------------------ reading
@@ -199,8 +199,8 @@ class TerminalInput(LineSource):
 
     async def _read_line(self) -> None:
         if self._printer is None:
-            self._printer = Printer(self._session)
-            self._printer.install()
+            self._printer = _Printer()
+            ASIDES.append(self._aside)
         try:
             text = await self._session.prompt_async(  # its exception handler waits for Enter, though the terminal is gone
                 default=self._draft, handle_sigint=False, pre_run=self._note_start, set_exception_handler=False
@@ -209,7 +209,7 @@ class TerminalInput(LineSource):
         except _Pause:
             return
         except (EOFError, OSError):
-            self._draft = self._session.default_buffer.document  # empty, unless the terminal is gone
+            self._draft = self._buffer.document  # empty, unless the terminal is gone
             self._put(None)
             return
         self._put(text)
@@ -228,27 +228,46 @@ class TerminalInput(LineSource):
 
     async def close(self) -> None:
         """Stop reading, so that other code can read; a draft comes back with the next prompt."""
-        if self._printer is not None:
-            await self._printer.remove()
-            self._printer = None
-        if self._enter_timer is not None:
-            self._enter_timer.cancel()
-            self._enter()
         if self._reading is not None and not self._reading.done():
             if self._session.app.is_running and not self._session.app.is_done:
-                self._draft = self._session.default_buffer.document
+                self._draft = self._buffer.document
                 self._session.app.exit(exception=_Pause())
             await asyncio.wait((self._reading,))
+        if self._printer is not None:
+            ASIDES.remove(self._aside)
+            self._printer.close()
+            self._printer = None
 
     def _note_start(self) -> None:
         self._started_at = time.monotonic()
-        if self._printer is not None:
-            asyncio.get_running_loop().call_soon(self._printer.begin)  # the terminal is about to be set up
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._set_signals)  # the terminal is about to be set up
+        loop.call_soon(self._offer)
 
     def _set_signals(self) -> None:
         """Make Ctrl-C a signal while a turn runs: it must also stop a turn that keeps the loop from reading keys."""
-        if self._printer is not None:
-            self._printer.set_modes(signals=self._view is not None)
+        if not self._session.app.is_running:
+            return
+        import termios
+
+        with suppress(OSError, ValueError, termios.error):
+            modes = termios.tcgetattr(sys.stdin.fileno())
+            modes[3] = modes[3] | termios.ISIG if self._view is not None else modes[3] & ~termios.ISIG
+            modes[6][termios.VQUIT] = modes[6][termios.VSUSP] = b"\0"
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Erase the input while a debugger has the terminal; the terminal's answer to us is no input of the debugger."""
+        drawn = self._session.app.is_running
+        if drawn and self._session.app.renderer.waiting_for_cpr:
+            select.select([sys.stdin], [], [], 0.5)
+        if drawn:
+            self._session.app.renderer.erase()
+        yield
+        if drawn:
+            self._session.app.renderer.request_absolute_cursor_position()
+            self._invalidate()
 
     def _invalidate(self) -> None:
         if self._session.app.is_running:
@@ -257,28 +276,29 @@ class TerminalInput(LineSource):
     # ------------------------------------------------------------ what is shown
 
     def _above(self) -> StyleAndTextTuples:
-        """Return the lines above the input, and the prompt, question or list before it."""
+        """Return the lines above the input, and the prompt or question before it."""
         columns = terminal_width() or 80
         live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
         waiting = [f"  queued: {visible(brief(line))}" for line in self._queue if line]
         shown = [("class:dim", f"{cut(line, columns)}\n") for line in (*live, *waiting)]
-        if self._answer is None:
-            return [*shown, ("", self._prompt_text())]
-        return [*shown, *self._choices.fragments(self._session.default_buffer.text, self._session.app.output.get_size().rows)]
+        return [*shown, ("", self._prompt_text() if self._answer is None else self._keys)]
 
     def _completes(self) -> bool:
-        return self._answer is None and bool(completed(self._session.default_buffer.document.text_before_cursor))
+        return self._answer is None and bool(completed(self._buffer.document.text_before_cursor))
+
+    def _offer(self) -> None:
+        """Open the list that an answer is picked from."""
+        if self._items is not None and self._session.app.is_running:
+            self._buffer.start_completion()
 
     # ------------------------------------------------------------ what keys do
 
     def _bindings(self) -> KeyBindings:
         """Return our key bindings, which are added to those of prompt_toolkit."""
         asked = Condition(lambda: self._answer is not None)
-        picking = Condition(self._is_picking)
-        choosing = asked & Condition(self._is_empty)
-        works = Condition(lambda: self._view is not None) & ~asked
-        # The input may still get keys typed before it was there; the terminal made an Enter among them a Ctrl-J.
-        begins = Condition(lambda: time.monotonic() - self._started_at < AHEAD)
+        works = Condition(lambda: self._view is not None)
+        # The terminal makes an Enter a Ctrl-J if it was typed before the input was there, or while something is printed.
+        enters = asked | works | Condition(lambda: time.monotonic() - self._started_at < AHEAD)
         alone = Condition(lambda: not get_app().key_processor.input_queue)  # else the Esc begins an Alt-Enter
         keys = KeyBindings()
 
@@ -286,59 +306,46 @@ class TerminalInput(LineSource):
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.open_in_editor()  # Enter sends what the editor wrote
 
-        keys.add("enter")(lambda _: self._press_enter())
-        keys.add("c-j", filter=asked | begins)(lambda _: self._press_enter())
-        keys.add("c-j", filter=~asked & ~begins)(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("enter")(lambda _: self._enter())
+        keys.add("c-j", filter=enters)(lambda _: self._enter())
+        keys.add("c-j", filter=~enters)(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("c-v")(lambda _: self._paste_image())
         keys.add("<bracketed-paste>")(lambda event: self._paste(event.data))
         keys.add("c-c")(lambda _: self._clear())
-        keys.add("tab", filter=Condition(self._is_command))(
-            lambda event: complete_command(event.current_buffer, self._commands())
-        )
         keys.add("tab", filter=Condition(self._is_empty) & ~asked & ~works)(lambda _: self._tab())  # redrawn at its end
-        for name, when, by in (
-            ("left", choosing & ~picking, -1), ("up", choosing | picking, -1), ("c-p", picking, -1),
-            ("right", choosing & ~picking, 1), ("down", choosing | picking, 1), ("c-n", picking, 1), ("tab", picking, 1),
-        ):  # fmt: skip
-            keys.add(name, filter=when)(lambda _, by=by: self._choices.move(by))
-        keys.add("c-d", filter=choosing)(lambda _: self._settle(""))
+        keys.add("c-d", filter=asked & Condition(self._is_empty))(lambda _: self._settle(""))
         keys.add("escape", filter=works | has_completions | asked, eager=alone)(lambda _: self._leave())
-        keys.add("up", filter=works & Condition(self._has_queued))(lambda _: self._take_back())
-        keys.add("c-z")(lambda _: self._suspend())
+        keys.add("up", filter=works & ~asked & Condition(self._has_queued))(lambda _: self._take_back())
         keys.add("c-o")(lambda _: self._show_last())
-        keys.add("c-r", filter=works)(lambda _: self._show_last())
         return keys
 
-    def _is_picking(self) -> bool:
-        """Whether a list that typing narrows stands above the input."""
-        return self._answer is not None and self._choices.narrows
-
     def _is_empty(self) -> bool:
-        return not self._session.default_buffer.text
-
-    def _is_command(self) -> bool:
-        return self._answer is None and self._session.default_buffer.text.startswith("/")
+        return not self._buffer.text
 
     def _has_queued(self) -> bool:
         """Whether there is a queued line that Up would take back."""
-        buffer = self._session.default_buffer
-        return bool(self._queue) and buffer.document.on_first_line and buffer.complete_state is None
+        return bool(self._queue) and self._buffer.document.on_first_line and self._buffer.complete_state is None
 
-    def _press_enter(self) -> None:
-        """Send the line, unless more keys come at once: then it is a line of a paste."""
-        completing = self._session.default_buffer.complete_state
-        if completing and completing.current_completion and not self._is_command():
-            self._session.default_buffer.complete_state = None
-        else:
-            self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._enter)
+    def _enter(self) -> None:
+        """Send the line, or the answer; behind a chosen file only close the list."""
+        completing, self._last_key = self._buffer.complete_state, 0.0
+        if self._answer is not None:
+            self._settle(f"{self._buffer.text}\n")
+            self._buffer.reset()
+        elif completing and completing.current_completion and not self._buffer.text.startswith("/"):
+            self._buffer.complete_state = None
+        elif self._buffer.text.strip():
+            self._buffer.validate_and_handle()
 
     def _clear(self) -> None:
         """Clear the input, as Ctrl-C does; at an empty input say how to leave, and leave at the second Ctrl-C."""
         empty, now = self._is_empty(), time.monotonic()
-        self._session.default_buffer.reset()
+        self._buffer.reset()
         if self._answer is not None:
             self._settle("")
+        elif self._view is not None:
+            self._stop()
         elif empty and now - self._cleared_at < TWICE:
             self._session.app.exit(exception=EOFError())
         elif empty:
@@ -347,26 +354,19 @@ class TerminalInput(LineSource):
 
     def _leave(self) -> None:
         """Do what Esc does: close the completions; at a question clear what is typed, then leave it; else stop the turn."""
-        buffer = self._session.default_buffer
-        if buffer.complete_state:
-            buffer.cancel_completion()
+        if self._buffer.complete_state and self._items is None:
+            self._buffer.cancel_completion()
         elif self._answer is None:
             self._stop()
-        elif self._is_empty() or self._is_picking():
+        elif self._is_empty() or self._items is not None:
             self._settle("")
         else:
-            buffer.reset()
-
-    def _suspend(self) -> None:
-        """Stop the process, as Ctrl-Z does everywhere; the shell says how it goes on."""
-        if self._printer is not None:
-            self._printer.suspend()
+            self._buffer.reset()
 
     def _take_back(self) -> None:
         """Move the newest queued line in front of what is typed, to be edited."""
-        buffer = self._session.default_buffer
-        line, typed = self._queue.pop() or "", buffer.text
-        buffer.document = Document(f"{line}\n{typed}" if line and typed else line or typed, len(line))
+        line, typed = self._queue.pop() or "", self._buffer.text
+        self._buffer.document = Document(f"{line}\n{typed}" if line and typed else line or typed, len(line))
 
     def take_all_back(self) -> None:
         """Move all queued lines back into the input: the turn after which they were to be sent was stopped."""
@@ -376,37 +376,30 @@ class TerminalInput(LineSource):
     def _paste(self, text: str) -> None:
         """Insert what was pasted. The path of an image, which a terminal pastes when one is dropped, becomes an attachment."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        self._session.default_buffer.insert_text((self._answer is None and image_of(text)) or text)
+        self._buffer.insert_text((self._answer is None and image_of(text)) or text)
 
     async def _paste_image(self) -> None:
-        self._session.default_buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
+        self._buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
 
     async def _show_last(self) -> None:
         if self._last_view is not None:
             async with in_terminal():
                 await self._last_view.show_last()
 
-    def _enter(self) -> None:
-        """Send what was typed: no key followed the Enter, so this is not a line of a paste."""
-        self._enter_timer, self._last_key = None, 0.0
-        buffer = self._session.default_buffer
-        if self._answer is not None:
-            self._settle(f"{self._choices.answer(buffer.text)}\n")
-            buffer.reset()
-        elif buffer.text.strip():
-            buffer.validate_and_handle()
-
-    def _note_letter(self) -> None:
-        """Answer with a letter that stands alone, unless another key follows at once."""
-        if self._answer is not None and self._session.default_buffer.text.lower() in self._choices.letters:
+    def _note_text(self) -> None:
+        """Search the open list for what is typed; answer with a letter that stands alone, unless a key follows at once."""
+        text = self._buffer.text
+        if self._items is not None and not self._items.has(text):
+            self._offer()
+        elif self._answer is not None and text.lower() in LETTERS.findall(self._keys):
             self._letter_timer = asyncio.get_running_loop().call_later(ALONE, self._press_letter)
 
     def _press_letter(self) -> None:
         self._letter_timer = None
         if self._answer is not None and not self._ignores_keys:
             self._last_key = 0.0
-            self._settle(self._session.default_buffer.text.lower())
-            self._session.default_buffer.reset()
+            self._settle(self._buffer.text.lower())
+            self._buffer.reset()
 
     def _settle(self, text: str) -> None:
         """Answer the open question; an empty text means the end of the input."""
@@ -418,13 +411,9 @@ class TerminalInput(LineSource):
         if self._letter_timer is not None:
             self._letter_timer.cancel()
             self._letter_timer = None
-        if self._enter_timer is not None:
-            self._enter_timer.cancel()
-            self._enter_timer = None
-            self._session.default_buffer.insert_text("\n")
         if self._ignores_keys and now - self._last_key > PAUSE:
             self._ignores_keys = False
-            self._session.default_buffer.reset()
+            self._buffer.reset()
         self._last_key = now
 
 
@@ -432,20 +421,20 @@ class _Pause(Exception):
     """Ends the input for a while; its draft is kept."""
 
 
-class Unseen(Processor):
-    """Spells out invisible characters, as in a question; the text that is sent stays as it was typed."""
+class _Printer(StdoutProxy):
+    """Replaces both standard streams while the input is shown, and prints text above it; a redirected output stays."""
 
-    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        fragments = transformation_input.fragments
-        if fragment_list_to_text(fragments).isascii():
-            return Transformation(fragments)
-        shown: StyleAndTextTuples = [(style, _spelled(one)) for style, one, *_ in explode_text_fragments(fragments)]
-        places = list(accumulate((len(one[1]) for one in shown), initial=0))
-        places.append(places[-1] + 1)  # the cursor may stand after the last character
-        return Transformation(shown, places.__getitem__, lambda place: bisect_right(places, place) - 1)
+    def __init__(self) -> None:
+        super().__init__(BUNDLE, raw=True)
+        self._streams = streams.stdout(), streams.stderr()
+        stream: Any = self
+        streams.use(stream if self._streams[0].isatty() else self._streams[0], stream)
+        streams.restore()
 
+    def write(self, data: str) -> int:
+        return super().write(streams.without_secrets(data))
 
-@lru_cache(4096)
-def _spelled(one: str) -> str:
-    """Return a character as it is shown after a letter, because a combining mark after a letter is visible."""
-    return one if one in "\ufe0e\ufe0f" else visible(f"a{one}", keep="\t")[1:]
+    def close(self) -> None:
+        super().close()
+        streams.use(*self._streams)
+        streams.restore()

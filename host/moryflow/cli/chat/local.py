@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class LocalChatHost:
-    """Implements :class:`~moryflow.cli.chat.ChatHost` over a host; `session` is the open session, which must be held.
+    """Runs the turns of a conversation in a host of this process; `session` is the open session, which must be held.
 
     :param quiet: whether nothing is said about the file of an agent that is chosen.
     """

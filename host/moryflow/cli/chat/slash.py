@@ -16,13 +16,14 @@ from moryflow.cli.options import EFFORTS
 from moryflow.cli.terminal import columns, first_line, say, terminal_width
 from moryflow.runtime.slash_lines import COMMON
 
-from .picker import PickItem
+from . import PickItem
 
 if TYPE_CHECKING:
-    from moryflow.cli.chat import ConversationPort
     from moryflow.compaction.measure import Report
     from moryflow.runtime.documents import Kin
-    from moryflow.store import Node, RunRow
+    from moryflow.store import RunRow
+
+    from .talk import Talk
 
 
 class Quit(Exception):
@@ -54,7 +55,7 @@ def in_chat(text: str, session: str) -> str:
 class Slash:
     """Runs the lines that begin with a slash."""
 
-    def __init__(self, talk: ConversationPort) -> None:
+    def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._agents = agents = AgentCommands(talk)
         session = SessionCommands(talk)
@@ -147,7 +148,7 @@ class Slash:
 
         rows = await self._talk.host.models()
         items = [PickItem(row["id"], line) for row, line in zip(rows, model_lines(rows), strict=True)]
-        return (await self._talk.pick("models", items, None, await self._talk.host.model()) if items else "") or ""
+        return (await self._talk.pick("models", items) if items else "") or ""
 
     async def _tools(self, _: str) -> None:
         say(" ".join(await self._talk.host.tools()))
@@ -168,7 +169,7 @@ HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each
 class AgentCommands:
     """The slash commands about agents."""
 
-    def __init__(self, talk: ConversationPort) -> None:
+    def __init__(self, talk: Talk) -> None:
         self._talk = talk
 
     def agents(self) -> dict[str, str]:
@@ -279,7 +280,7 @@ _SAID_BY = {"user": "prompts", "assistant": "answers", "tool": "outputs of tools
 class SessionCommands:
     """The slash commands about the open session, and about the others of its folder."""
 
-    def __init__(self, talk: ConversationPort) -> None:
+    def __init__(self, talk: Talk) -> None:
         self._talk = talk
 
     async def new(self, _: str) -> None:
@@ -304,12 +305,8 @@ class SessionCommands:
         rows = await host.sessions(SESSIONS_LISTED)
         cells = [(row.updated[5:16].replace("T", " "), first_line(row.title or "-", 60), row.id) for row in rows]
         lines = columns(cells, within=0).split("\n") if cells else []
-
-        async def preview(session: str) -> str:
-            return "\n".join(f"> {asked}\n{answered}" for asked, answered in exchanges(await host.path(session))[-2:])
-
         items = [PickItem(row.id, line) for row, line in zip(rows, lines, strict=True)]
-        picked = await talk.pick("sessions of this folder", items, preview, host.row.id)
+        picked = await talk.pick("sessions of this folder", items)
         if picked is None:
             say("\n".join(lines[:10]))
         return picked or ""
@@ -318,12 +315,8 @@ class SessionCommands:
         talk = self._talk
         found = await talk.host.tree()
         lines, known = lines_of(found), {node.id: node for node in found.nodes}
-
-        async def preview(node: str) -> str:
-            return str(known[node].payload.get("text") or known[node].payload.get("output") or "")
-
         items = [PickItem(node, line) for node, line in lines if node]
-        picked = await talk.pick("go on from", items, preview, found.row.active or "") if items else None
+        picked = await talk.pick("go on from", items) if items else None
         if picked is None:
             say("\n".join(line for _, line in lines))
         elif picked and known[picked].kind == "user":
@@ -408,18 +401,6 @@ class SessionCommands:
     async def share(self, name: str) -> None:
         """Write this conversation as one page that can be sent to others."""
         await self.export(name or f"{self._talk.host.row.id}.html")
-
-
-def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
-    """Return each prompt of a path with the last text that answered it."""
-    found: list[tuple[str, str]] = []
-    for node in path:
-        text = str(node.payload.get("text") or "").strip()
-        if node.kind == "user":
-            found.append((text, ""))
-        elif node.kind == "assistant" and text and found:
-            found[-1] = (found[-1][0], text)
-    return found
 
 
 def context_text(found: Report, width: int) -> str:

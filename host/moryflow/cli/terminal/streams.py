@@ -116,14 +116,17 @@ class Stderr(TextIOWrapper):
     """Writes all of standard error, the output and logs of plugins included, and hides the secrets that we know."""
 
     def write(self, text: str, /) -> int:
-        """Write a text without secrets."""
-        secrets: Any = sys.modules.get("moryflow_sdk.support.secrets")  # whoever knows a secret has imported it
-        super().write(secrets.hide(text) if secrets is not None else text)
+        super().write(without_secrets(text))
         return len(text)
 
     def close(self) -> None:
         """Flush and stay open."""
         self.flush()
+
+
+def without_secrets(text: str) -> str:
+    secrets: Any = sys.modules.get("moryflow_sdk.support.secrets")  # whoever knows a secret has imported it
+    return secrets.hide(text) if secrets is not None else text
 
 
 @contextmanager
