@@ -27,12 +27,10 @@ class FoundPlugins:
 
     def __init__(self, flags: Flags) -> None:
         from moryflow.config import load_config
-        from moryflow.packages import put_back
 
         self.flags = flags
         self.home: Path = own_home()
         self.config: Config = load_config(self.home, inline=flags.config, environ=os.environ)
-        put_back(self.home)
 
     @property
     def settings(self) -> PluginSettings:
@@ -65,13 +63,13 @@ class FoundPlugins:
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
         """Return a package manager that reports and asks on standard error; ``-y`` answers its questions."""
         from moryflow.cli.terminal.stdin import confirm
-        from moryflow.packages.manager import Manager, Trial
+        from moryflow.packages.manager import Manager
 
         def ask(text: str) -> None:
             confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
 
-        trial = Trial(self.home, self.config.section(""), self.settings.disabled)
-        return Manager(self.home, os.environ, self.tell, ask, trial, building, downgrading)
+        config, disabled = self.config.section(""), self.settings.disabled
+        return Manager(self.home, os.environ, self.tell, ask, config, disabled, building, downgrading)
 
     def tell(self, text: str) -> None:
         """Show a notice or a screen; ``-q`` leaves it out only together with ``-y``, since a question may follow it."""

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.plugins.consent import Consents
+from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.entry_points import normal
 
 from . import InstallError
-from .distributions import (
-    Card,
-    Distribution,
-    PluginPackage,
-    consent_diff,
-    installed_packages,
-    package_in_folder,
-    package_in_wheel,
-    screen,
-)
+from .distributions import Card, Distribution, PluginPackage, consent_diff, installed_packages, screen
 from .installer import older
-from .lock import FILE, Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
-from .manager import Manager, content_of, file_digest, file_entry, plugin_name, put_file, refuse_reserved, write_new
+from .lock import Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
+from .manager import Manager, check_agreed, content_of, file_digest, file_entry, plugin_name, put_file, write_new
 
 
 @dataclass(frozen=True)
@@ -48,15 +42,6 @@ class InstallResult:
         return tuple(self.entry.plugins)
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A package that was read and may be installed, and the origin that the installer gets."""
-
-    package: PluginPackage
-    origin: PackageOrigin
-    commit: str = ""
-
-
 def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
     """Install a plugin after the user has seen its consent screen and agreed.
 
@@ -66,37 +51,19 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
     if origin.kind == "file":
         return install_file(origin.path, manager)
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
-        ready = read(origin, Path(folder), manager)
-        known = manager.lock.read()
-        before = plugin_named(known, ready.package.name)
+        ready = manager.read(origin, Path(folder))
+        before = plugin_named(manager.lock.read(), ready.package.name)
         if before is not None and is_installed(before, ready.package):
             return InstallResult("unchanged", before)
-        also = manager.plan(ready.origin, ready.package)
+        also = manager.plan(ready)
         manager.tell(screen(ready.package, origin=origin_text(origin), also=also, editable=origin.kind == "editable"))
         changes = consent_diff(before.plugins, ready.package.cards).lines if before else ()
         for line in changes:
             manager.tell(f"  changed: {line}")
         changes += refuse_older(manager, ready.package, also)
         manager.ask(f"Install {ready.package.name}?")
-        entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
+        entry = manager.put(ready, origin, also)
         return InstallResult("installed", entry, tuple(also), changes)
-
-
-def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
-    """Fetch a package and read it; nothing is installed or imported.
-
-    :raises InstallError: it cannot be fetched, or must not be installed.
-    """
-    if origin.kind in ("folder", "editable", "git"):
-        manager.tell(f"moryflow: building {origin.text}, which runs its build script")
-    if origin.kind == "editable":
-        package = package_in_folder(origin.path)
-        manager.refuse(package)
-        return Ready(package, origin)
-    fetched = manager.installer.fetch(origin, folder)
-    package = package_in_wheel(fetched.wheel)
-    manager.refuse(package)
-    return Ready(package, PackageOrigin("archive", str(fetched.wheel)), fetched.commit)
 
 
 def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -105,13 +72,11 @@ def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[
     :raises ConfigError: a package would be downgraded, and the user did not allow that.
     """
     found = older([(package.name, package.version), *also], manager.lock.read())
-    for item in found:
-        manager.tell(f"  {item}")
+    for line in found:
+        manager.tell(f"  {line}")
     if found and not manager.downgrading:
-        first = found[0]
-        problem = f"{first.name} {first.then} is older than {first.name} {first.now}, which is there"
-        raise ConfigError(problem, next_step="the same command with --allow-downgrade, if that is what you want")
-    return tuple(map(str, found))
+        raise ConfigError(found[0], next_step="the same command with --allow-downgrade, if that is what you want")
+    return tuple(found)
 
 
 def is_installed(entry: Locked, package: PluginPackage) -> bool:
@@ -120,7 +85,9 @@ def is_installed(entry: Locked, package: PluginPackage) -> bool:
     if found is None or entry.hash != package.digest:
         return False
     if not package.digest:
-        return found.editable and found.direct.path == entry.origin and not consent_diff(entry.plugins, package.cards).lines
+        return (
+            found.direct.editable and found.direct.path == entry.origin and not consent_diff(entry.plugins, package.cards).lines
+        )
     return found.package().digest == package.digest
 
 
@@ -130,7 +97,6 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
     :raises InstallError: the file cannot be read, has an unusable name, or does not load.
     """
     data, name = content_of(path), plugin_name(path)
-    refuse_reserved(name, f"give the file another name: {path}")
     target = manager.home / "plugins" / f"{name}.py"
     if lost := leads_nowhere(target):
         raise InstallError(lost, where=str(target), next_step=LOST_HINT)
@@ -148,7 +114,8 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         alone = Path(folder, f"{name}.py")
         write_new(alone, data)
-        manager.trial.file(name, alone)
+        if name not in manager.disabled:
+            manager.probe([Candidate.at(alone, name)], name, updated=False)
     manager.lock.put(entry)  # first: a running host that sees the file appear must find it agreed to
     try:
         put_file(manager.home, name, data)
@@ -172,10 +139,10 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
     if entry.is_file:
         return _update_file(entry, manager)
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
-        ready = read(entry.source, Path(folder), manager)
+        ready = manager.read(entry.source, Path(folder))
         if is_installed(entry, ready.package):
             return InstallResult("unchanged", entry)
-        also = manager.plan(ready.origin, ready.package)
+        also = manager.plan(ready)
         change = consent_diff(entry.plugins, ready.package.cards)
         lines = change.lines
         if ready.package.version != entry.version:
@@ -190,7 +157,7 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             manager.ask(
                 f"It asks for more than you agreed to. Update {entry.name}?" if change.grew else f"Update {entry.name}?"
             )
-        entry = manager.put(ready.origin, ready.package, entry.source, also, ready.commit)
+        entry = manager.put(ready, entry.source, also)
         return InstallResult("updated", entry, tuple(also), lines)
 
 
@@ -242,57 +209,44 @@ class Synced:
 
 
 def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
-    """Install what is locked and missing or different, exactly as the user agreed to it. Unlocked packages stay."""
-    known = manager.lock.read()
+    """Install what is locked and missing or different, exactly as the user agreed to it. Unlocked packages stay.
+
+    What an interrupted installation brought along is removed.
+    """
+    found, known, noted = drifts(manager.home), manager.lock.read(), manager.lock.interrupted()
     done: list[Synced] = []
-    for drift in drifts(manager.home):
-        if drift.kind == "unlocked":
-            done.append(Synced(drift.name, "left", f"{drift.text}: {drift.next_step}", False))
-            continue
-        entry = known[drift.name if "/" in drift.name else normal(drift.name)]
-        verb = "install" if drift.kind == "missing" else "reinstall"
-        if dry_run:
-            done.append(Synced(entry.name, verb, f"would {verb} {entry.name} {entry.version}: {drift.text}", False))
-            continue
-        try:
-            _restore(entry, manager)
-            done.append(Synced(entry.name, verb, f"{verb}ed {entry.name} {entry.version}".rstrip(), True))
-        except InstallError as error:
-            done.append(Synced(entry.name, "failed", str(error), False))
+    with nullcontext() if dry_run else manager.exclusive():
+        there = installed_packages()
+        if noted is not None and (new := [name for name in noted.new if name in there and name not in known]):
+            names, why = ", ".join(new), "it came with an installation that was interrupted"
+            done.append(_step(names, names, "remove", why, None if dry_run else lambda: manager.installer.uninstall(*new)))
+        for drift in found:
+            if drift.kind == "unlocked":
+                done.append(Synced(drift.name, "left", f"{drift.text}: {drift.next_step}", False))
+            if drift.kind in ("unlocked", "interrupted"):
+                continue
+            entry = known[drift.name if "/" in drift.name else normal(drift.name)]
+            what, verb = f"{entry.name} {entry.version}".rstrip(), "install" if drift.kind == "missing" else "reinstall"
+            done.append(_step(entry.name, what, verb, drift.text, None if dry_run else partial(_restore, entry, manager)))
+        if noted is not None and not dry_run and all(item.action != "failed" for item in done):
+            manager.lock.note(None)
     return done
 
 
+def _step(name: str, what: str, verb: str, why: str, run: Callable[[], object] | None) -> Synced:
+    if run is None:
+        return Synced(name, verb, f"would {verb} {what}: {why}", False)
+    try:
+        run()
+    except InstallError as error:
+        return Synced(name, "failed", str(error), False)
+    return Synced(name, verb, f"{verb.removesuffix('e')}ed {what}", True)
+
+
 def _restore(entry: Locked, manager: Manager) -> None:
-    """Install the package or file of one line of the lock.
-
-    :raises InstallError: its origin no longer has what the user agreed to.
-    """
-    if entry.is_file:
-        data = content_of(Path(entry.origin))
-        _check_agreed(entry, file_digest(data), plugin_name(Path(entry.name)))
-        put_file(manager.home, plugin_name(Path(entry.name)), data)
+    if not entry.is_file:
+        manager.restore(entry)
         return
-    with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
-        ready = read(_pinned_origin(entry), Path(folder), manager)
-        _check_agreed(entry, ready.package.digest, entry.name)
-        also = manager.plan(ready.origin, ready.package)
-        manager.put(ready.origin, ready.package, entry.source, also, entry.commit)
-
-
-def _check_agreed(entry: Locked, digest: str, name: str) -> None:
-    if digest != entry.hash:
-        problem = f"{entry.origin} no longer matches plugins.lock"
-        raise InstallError(problem, where=FILE, next_step=f"moryflow plugin update {name}")
-
-
-def _pinned_origin(entry: Locked) -> PackageOrigin:
-    """Return the origin pinned to the version or commit that the user agreed to."""
-    if entry.kind == "index":
-        return PackageOrigin("index", f"{entry.name}=={entry.version}")
-    if entry.kind == "git" and entry.commit:
-        address, hash_sign, rest = entry.origin.partition("#")
-        scheme, _, path = address.partition("://")
-        head, at, _ = path.rpartition("@")
-        bare = head if at and "/" in head else path
-        return PackageOrigin("git", f"{scheme}://{bare}@{entry.commit}{hash_sign}{rest}")
-    return entry.source
+    data = content_of(Path(entry.origin))
+    check_agreed(entry, file_digest(data), plugin_name(Path(entry.name)))
+    put_file(manager.home, plugin_name(Path(entry.name)), data)

@@ -18,7 +18,7 @@ from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
 from moryflow.plugins.load_failures import absent_gate, failed_record
-from moryflow.store import HookCallRow, Store, existing_store
+from moryflow.store import Store, existing_store
 
 from .distributions import Card, card_of
 
@@ -152,18 +152,13 @@ LOOKED_THROUGH = 50_000
 _GOOD = ("ok", "changed")
 
 
-@dataclass(frozen=True)
+@dataclass
 class HookStats:
-    """Statistics of one hook of one plugin.
-
-    :param p95_us: microseconds within which 95 of 100 calls ended; calls without a change count with their mean per step.
-    :param failures: outcome → number of calls that failed with it.
-    """
+    """The calls of one hook of one plugin; `failures` counts them by outcome."""
 
     hook: str
-    calls: int
-    p95_us: int
-    failures: dict[str, int]
+    calls: int = 0
+    failures: dict[str, int] = field(default_factory=dict[str, int])
 
 
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
@@ -198,31 +193,10 @@ def all_quarantined(home: Path) -> dict[str, list[str]]:
 
 async def hook_stats_of(store: Store, plugin: str) -> list[HookStats]:
     """Return the statistics of a plugin's hooks over all sessions."""
-    return hook_stats(await store.hook_calls(None, plugin=plugin, newest=RECENT))
-
-
-def hook_stats(rows: Iterable[HookCallRow]) -> list[HookStats]:
-    """Return the statistics of rows of the ledger, one entry per hook."""
-    by_hook: dict[str, list[HookCallRow]] = {}
-    for row in rows:
-        by_hook.setdefault(row.hook, []).append(row)
-    return [_stats_of(hook, found) for hook, found in sorted(by_hook.items())]
-
-
-def _stats_of(hook: str, rows: list[HookCallRow]) -> HookStats:
-    ran = sorted((row.us // max(row.count, 1), row.count) for row in rows if row.outcome in _GOOD)
-    failures: dict[str, int] = {}
-    for row in rows:
+    found: dict[str, HookStats] = {}
+    for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):
+        stats = found.setdefault(row.hook, HookStats(row.hook))
+        stats.calls += row.count
         if row.outcome not in _GOOD:
-            failures[row.outcome] = failures.get(row.outcome, 0) + row.count
-    return HookStats(hook, sum(row.count for row in rows), _percentile_95(ran), failures)
-
-
-def _percentile_95(ran: list[tuple[int, int]]) -> int:
-    """Return the time within which 95 of 100 calls ended; `ran` is (time, number of calls), sorted."""
-    total, seen = sum(count for _, count in ran), 0
-    for us, count in ran:
-        seen += count
-        if seen >= total * 0.95:
-            return us
-    return 0
+            stats.failures[row.outcome] = stats.failures.get(row.outcome, 0) + row.count
+    return [stats for _, stats in sorted(found.items())]

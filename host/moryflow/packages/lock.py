@@ -9,14 +9,18 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.own_files import try_lock
 
-from moryflow.base.paths import keep_start, recall_start
+from moryflow.base.paths import keep_start, make_folder, recall_start
 from moryflow.plugins.entry_points import environment_key, installed, just_changed, normal
+
+from . import InstallError
 
 if TYPE_CHECKING:
     from .distributions import Distribution, PluginPackage
@@ -113,9 +117,34 @@ def _requirement(given: str) -> str:
     return str(wanted)
 
 
+class Busy(InstallError):
+    """Another installation is running, or the installer of one that was killed still is."""
+
+
+class InstallLock:
+    """The lock of an installation. Installers inherit it, so that it is held until they end even if this process is killed."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / ".installing.lock"
+        self.descriptor = -1
+
+    def __enter__(self) -> InstallLock:
+        try:
+            make_folder(self._file.parent)
+            self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise InstallError(f"it cannot be written: {error.strerror}", where=str(error.filename or self._file)) from error
+        if not try_lock(self.descriptor):
+            self.__exit__()
+            raise Busy("another installation is running", where=str(self._file), next_step="wait for it, then try again")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+
 FILE = "plugins.lock"
 _VERSION = 1
-_PLUGIN_FIELDS = {"hooks": list, "tools": list, "services": list, "capabilities": dict}
 
 
 class Locked(NamedTuple):
@@ -143,6 +172,13 @@ class Locked(NamedTuple):
         return self.kind == "file"
 
 
+class Interrupted(NamedTuple):
+    """A note that an installation has begun: the package, and the names that were not installed before."""
+
+    name: str
+    new: list[str]
+
+
 class Lockfile:
     """Reads and writes the lock. Only commands that the user typed write it."""
 
@@ -154,13 +190,28 @@ class Lockfile:
 
         :raises ConfigError: the file cannot be read, or a newer Moryflow wrote it.
         """
+        return self._content()[0]
+
+    def interrupted(self) -> Interrupted | None:
+        """Return the installation that began and has neither ended nor been taken back; ``None`` while one still runs."""
+        noted = self._content()[1]
+        if noted is None:
+            return None
+        try:
+            with InstallLock(self.path.parent):
+                return noted
+        except Busy:
+            return None
+
+    def _content(self) -> tuple[dict[str, Locked], Interrupted | None]:
         try:
             content = json.loads(self.path.read_bytes())
             if content["v"] != _VERSION:
                 raise ConfigError("it was written by a newer Moryflow", where=str(self.path), next_step="update moryflow")
-            return {_key(name): _entry(name, item) for name, item in content["installed"].items()}
+            known = {_key(name): _entry(name, item) for name, item in content["installed"].items()}
+            return known, Interrupted(*content["installing"]) if "installing" in content else None
         except FileNotFoundError:
-            return {}
+            return {}, None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             hint = "restore it, or move it away and agree again: moryflow plugin enable NAME"
             line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
@@ -175,13 +226,18 @@ class Lockfile:
         """Remove the line of an installation."""
         self._change(lambda known: {key: item for key, item in known.items() if key != _key(name)})
 
-    def _change(self, change: Callable[[dict[str, Locked]], dict[str, Locked]]) -> None:
+    def note(self, installing: Interrupted | None) -> None:
+        """Note an installation that begins; ``None`` when it was taken back. A change of the lines removes the note too."""
+        self._change(lambda known: known, installing)
+
+    def _change(self, change: Callable[[dict[str, Locked]], dict[str, Locked]], installing: Interrupted | None = None) -> None:
         from moryflow.base.atomic_write import locked, write_atomically
 
         with locked(self.path):
             known = change(self.read())
             rows = {item.name: dict(zip(item._fields[1:], item[1:], strict=True)) for _, item in sorted(known.items())}
-            text = json.dumps({"v": _VERSION, "installed": rows}, indent=2, ensure_ascii=False)
+            more = {"installing": installing} if installing else {}
+            text = json.dumps({"v": _VERSION, "installed": rows, **more}, indent=2, ensure_ascii=False)
             write_atomically(self.path, f"{text}\n".encode())
 
 
@@ -190,15 +246,13 @@ def _entry(name: str, item: Mapping[str, Any]) -> Locked:
 
     :raises ValueError: it is not what Moryflow writes.
     """
-    try:
+    with suppress(TypeError, AttributeError):
         entry = Locked(name=name, **item)
-        texts = (entry.version, entry.kind, entry.origin, entry.hash, entry.commit)
-        asked = [(value.get(part, kind()), kind) for value in entry.plugins.values() for part, kind in _PLUGIN_FIELDS.items()]
-        typed = all(isinstance(value, kind) for value, kind in [*((text, str) for text in texts), *asked])
-        if typed and entry.kind in get_args(Kind):
+        lists = [asked.get(part, []) for asked in entry.plugins.values() for part in ("hooks", "tools", "services")]
+        tables = [asked.get("capabilities", {}) for asked in entry.plugins.values()]
+        typed = ((str, entry[1:5]), (list, lists), (dict, tables))
+        if entry.kind in get_args(Kind) and all(isinstance(value, kind) for kind, values in typed for value in values):
             return entry
-    except (TypeError, AttributeError):
-        pass
     raise ValueError(f"its entry {name!r} is not as Moryflow writes it")
 
 
@@ -222,7 +276,7 @@ def _key(name: str) -> str:
 class Drift(NamedTuple):
     """One difference between the lock and what is installed.
 
-    :param kind: ``missing``, ``version``, ``content`` or ``unlocked``.
+    :param kind: ``missing``, ``version``, ``content``, ``unlocked`` or ``interrupted``.
     """
 
     name: str
@@ -233,23 +287,17 @@ class Drift(NamedTuple):
 
 def quick_drifts(home: Path) -> list[Drift]:
     """Return all differences, from the cache if neither the lock nor an installation nor one of its files has changed."""
-    try:
-        status = (home / "plugins.lock").stat()
-    except OSError:
-        return []
     around = environment_key()
-    key: list[Any] = [status.st_mtime_ns, status.st_size, around, _stamp(str(home / "plugins"))]
+    key: list[Any] = [_stamp(str(home / FILE)), around, _stamp(str(home / "plugins"))]
     content = recall_start(home / "cache", "lock", key)
-    try:
+    with suppress(TypeError, KeyError, AttributeError):
         if content is not None and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
             return [Drift(**item) for item in content["found"]]
-    except (TypeError, KeyError, AttributeError):
-        pass
     stamps = {path: _stamp(path) for path in _locked_files(home)}
     found = drifts(home)
-    if just_changed(around):  # an installation may be half done, and its rest may change no folder's time
-        return found
-    keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
+    # Not kept while an installation may be half done: its rest may change no folder's time.
+    if not just_changed(around) and all(drift.kind != "interrupted" for drift in found):
+        keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
     return found
 
 
@@ -260,13 +308,15 @@ def drifts(home: Path) -> list[Drift]:
     """
     from .distributions import installed_packages
 
-    known = Lockfile(home).read()
-    if not known:
-        return []
-    there = installed_packages()
+    lock = Lockfile(home)
+    known, there = lock.read(), installed_packages()
     found = [drift for entry in known.values() if (drift := _drift(entry, there, home))]
-    for item in installed(home / "cache"):
-        if normal(item.dist) not in known:
+    noted = lock.interrupted()
+    if noted is not None:
+        text = f"the installation of {noted.name} was interrupted, and it may be incomplete"
+        found.insert(0, Drift(noted.name, "interrupted", text, "moryflow plugin sync"))
+    for item in installed(home / "cache") if known else ():
+        if normal(item.dist) not in known and (noted is None or normal(item.dist) not in noted.new):
             hint = f"moryflow plugin enable {item.name}, or moryflow plugin uninstall {item.name}"
             text = f"{item.dist} {item.version} is installed, but nobody agreed to it (it is not in plugins.lock)"
             found.append(Drift(item.dist, "unlocked", text, hint))
@@ -282,7 +332,7 @@ def _locked_files(home: Path) -> list[str]:
 
     there = installed_packages()
     packages = (there.get(normal(entry.name)) for entry in Lockfile(home).read().values() if not entry.is_file)
-    return [str(file) for item in packages if item is not None and not item.editable for file in item.files()]
+    return [str(file) for item in packages if item is not None and not item.direct.editable for file in item.files()]
 
 
 def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drift | None:

@@ -1,17 +1,16 @@
-"""What the package commands share: installing with rollback, plugins in one file, removal, and the trial of new code."""
+"""What the package commands share: fetching, installing, putting back, and removal; and plugins in one file."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import os
 import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,22 +18,42 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import PluginError
 
 from moryflow.base.builtins import BUILTINS
-from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, discover, is_reserved
 from moryflow.plugins.entry_points import normal
-from moryflow.plugins.last_seen import GateMemory, forget, recall
+from moryflow.plugins.last_seen import GateMemory, forget
 from moryflow.plugins.sources import read_owned
 
 from . import InstallError
-from .distributions import PluginPackage, installed_packages, package_in_wheel, start_files, wheel_names
-from .installer import HOST, Installer, host_pins, refuse_bad, refuse_breaking, refuse_conflicts, refuse_replacing
+from .distributions import PluginPackage, installed_packages, package_in_folder, package_in_wheel, start_files
+from .installer import HOST, Installer
 from .inventory import Row
-from .lock import Locked, Lockfile, PackageOrigin, entry_for, plugin_named
-from .rollback import InstallLock, Rollback, recover
+from .lock import FILE, InstallLock, Interrupted, Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 
 if TYPE_CHECKING:
     from moryflow.plugins.preflight.prober import ProbeVerdict
+
+PROBE_TIMEOUT = 10.0
+"""Seconds that one plugin may take in the probe, while the user waits."""
+
+
+class DoesNotLoad(InstallError):
+    """A plugin that was to be installed does not load (exit code 3). `found` is the verdict on each plugin of the package."""
+
+    code = "does_not_load"
+
+    def __init__(self, message: str, *, found: Mapping[str, ProbeVerdict], next_step: str) -> None:
+        super().__init__(message, next_step=next_step)
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A package that was read and may be installed, and the origin that the installer gets."""
+
+    package: PluginPackage
+    origin: PackageOrigin
+    commit: str = ""
 
 
 @dataclass
@@ -43,7 +62,8 @@ class Manager:
 
     :param tell: shows a line or a screen to the user.
     :param ask: asks a question, and raises unless the answer is yes.
-    :param trial: tries the installed plugins.
+    :param config: the user's settings as one object.
+    :param disabled: disabled plugins; no host would load them, so they are not tried.
     :param building: whether a package from an index may be built from its sources.
     :param downgrading: whether a package may be replaced by an older version.
     """
@@ -52,7 +72,8 @@ class Manager:
     environ: Mapping[str, str]
     tell: Callable[[str], None]
     ask: Callable[[str], None]
-    trial: Trial
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    disabled: Collection[str] = ()
     building: bool = False
     downgrading: bool = False
 
@@ -61,41 +82,45 @@ class Manager:
         return Lockfile(self.home)
 
     @cached_property
-    def pins(self) -> dict[str, str]:
-        return host_pins()
-
-    @cached_property
     def installer(self) -> Installer:
-        return Installer(self.environ, self.pins, self.building)
+        return Installer(self.environ, self.building)
 
-    def refuse(self, package: PluginPackage) -> None:
-        """Refuse a package that is never installed, even with the user's consent.
+    # ---------------------------------------------------------------- before the consent
 
-        :raises InstallError: it has no plugin, uses the name of a built-in or of another plugin, has a file that Python
-            would run at every start, is known to be malicious, or would change what the host runs on.
+    def read(self, origin: PackageOrigin, folder: Path) -> Ready:
+        """Fetch a package into `folder` and read it; nothing is installed or imported.
+
+        :raises InstallError: it cannot be fetched, or must not be installed, even with the user's consent.
         """
+        if origin.kind in ("folder", "editable", "git"):
+            self.tell(f"moryflow: building {origin.text}, which runs its build script")
+        if origin.kind == "editable":
+            ready = Ready(package_in_folder(origin.path), origin)
+        else:
+            wheel, commit = self.installer.fetch(origin, folder)
+            ready = Ready(package_in_wheel(wheel), PackageOrigin("archive", str(wheel)), commit)
+        package = ready.package
         if not package.cards:
             hint = "if it is a library, install it with pip"
             raise InstallError(f"{package.name} brings no plugin: no entry point in moryflow.plugins", next_step=hint)
-        for card in package.cards:
-            refuse_reserved(card.name, "ask its author for another name: it is an entry point of the package")
+        if package.start_files:
+            problem = f"{package.name} brings {', '.join(package.start_files)}, which Python would run at every start"
+            raise InstallError(problem, next_step="ask its author what it is for")
         there = installed_packages().get(normal(package.name))
         had = there.plugins if there is not None else ()  # an update does not have to undo what is so already
         self.refuse_taken({card.name for card in package.cards}.difference(had), package=package.name)
-        refuse_conflicts(package, self.pins)
-        refuse_bad([(package.name, package.version)])
-        refuse_replacing(package, self.pins)
-        if package.start_files:
-            names = ", ".join(package.start_files)
-            problem = f"{package.name} brings {names}, which Python would run at every start"
-            raise InstallError(problem, next_step="ask its author what it is for")
+        return ready
 
     def refuse_taken(self, names: Collection[str], *, package: str = "", file: str = "") -> None:
-        """Refuse plugins whose name another one has already: only one of the two would be loaded.
+        """Refuse plugins with the name of a built-in or of another plugin: only one of the two would be loaded.
 
         :param package: the package that brings them, or `file`, where one will be.
         :raises InstallError: naming the other.
         """
+        for name in names:
+            if is_reserved(name, BUILTINS):
+                step = "ask its author for another name, or give the file another one"
+                raise InstallError(f"the plugin name {name!r} belongs to a built-in plugin", next_step=step)
         for other in discover(self.home, BUILTINS):
             own = other.target == file or (package and normal(other.package) == normal(package))
             if other.tier != "builtin" and other.name in names and not own:
@@ -105,21 +130,15 @@ class Manager:
                     next_step=f"moryflow plugin uninstall {other.name}, then install this one",
                 )
 
-    def plan(self, origin: PackageOrigin, package: PluginPackage) -> list[tuple[str, str]]:
+    def plan(self, ready: Ready) -> list[tuple[str, str]]:
         """Return name and version of the packages that would be installed besides the plugin.
 
-        :raises InstallError: they do not fit, one is known to be malicious, or they would break another plugin or replace
-            files of others.
+        :raises InstallError: they do not fit what Moryflow and the other plugins run on.
         """
-        own = normal(package.name)
-        also = [(name, version) for name, version in self.installer.plan(origin) if normal(name) != own]
-        refuse_bad(also)
-        refuse_breaking([(package.name, package.version), *also])
-        if also:
-            with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
-                for wheel in self.installer.fetch_also(also, Path(folder)):
-                    refuse_replacing(package_in_wheel(wheel), self.pins)
-        return also
+        own = ready.package.name
+        return [item for item in self.installer.plan(ready.origin, own) if normal(item[0]) != normal(own)]
+
+    # ---------------------------------------------------------------- after the consent
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -128,87 +147,169 @@ class Manager:
         :raises Busy: another one is running.
         """
         with InstallLock(self.home) as held:
-            recover(self.home, held)
             self.installer.lock_descriptor = held.descriptor
             try:
                 yield
             finally:
                 self.installer.lock_descriptor = -1  # the descriptor's number may be reused
 
-    @contextmanager
-    def _rollback_on_failure(
-        self, shown: PluginPackage, origin: PackageOrigin, also: Sequence[tuple[str, str]]
-    ) -> Iterator[None]:
-        """Restore all changed packages if the block fails or is interrupted, or at the next start if it is killed."""
-        entry = self.lock.read().get(normal(shown.name))
-        files = wheel_names(origin.path) if origin.kind == "archive" else ()
-        with self.exclusive():
-            rollback = Rollback(self.home, [shown.name, *(name for name, _ in also)], files, entry, shown.name)
-            try:
-                yield
-            except BaseException:
-                rollback.take_back()
-                raise
-            rollback.done()
-
-    def put(
-        self,
-        origin: PackageOrigin,
-        shown: PluginPackage,
-        source: PackageOrigin,
-        also: Sequence[tuple[str, str]],
-        commit: str = "",
-    ) -> Locked:
+    def put(self, ready: Ready, source: PackageOrigin, also: Sequence[tuple[str, str]]) -> Locked:
         """Install the package that was shown, try it, and write it to the lock; return its line of the lock.
 
-        :param shown: the package as the user saw it.
+        If this fails, the version before is put back. If it is interrupted, the lock has a note of it.
+
         :param source: where it comes from, as the user named it.
-        :raises DoesNotLoad: it does not load; everything was restored.
-        :raises InstallError: the installed package is not the one shown, or a new ``.pth`` came along; everything was restored.
+        :raises DoesNotLoad: it does not load.
+        :raises InstallError: the installed package is not the one shown, or a new ``.pth`` came along.
         """
-        known = self.lock.read().get(normal(shown.name))
-        there = installed_packages().get(normal(shown.name))
-        before = there.plugins if there is not None else tuple(known.plugins if known else ())
-        with self._rollback_on_failure(shown, origin, also):
-            package = self._installed(origin, shown, also)
-            notes = self.trial.package(package.name, package.version, before=before)
-            entry = entry_for(package, source, commit=commit)
+        name = ready.package.name
+        before = {known: item.version for known, item in installed_packages().items()}
+        with self.exclusive():
+            new = [each for each in map(normal, (name, *dict(also))) if each not in before]
+            self.lock.note(Interrupted(name, new))
+            try:
+                package = self._install(ready, also)
+                notes = self._try(package.name, package.version, updated=normal(name) in before)
+            except Exception as error:
+                self._put_back(name, before, error)
+                raise
+            entry = entry_for(package, source, commit=ready.commit)
             self.lock.put(entry)
+        came = (item for each, item in installed_packages().items() if each not in before and each != normal(name))
+        notes += [
+            f"{plugin} came along and is a plugin too: moryflow plugin info {plugin}" for x in came for plugin in x.plugins
+        ]
         for note in notes:
             self.tell(f"moryflow: {note}")
         return entry
 
-    def _installed(self, origin: PackageOrigin, shown: PluginPackage, also: Sequence[tuple[str, str]]) -> PluginPackage:
-        """Install the package that was shown and return it. Check that it is the same, and brought no start files along."""
-        before, starts = set(installed_packages()), start_files()
-        self.installer.install(origin, also)
+    def _install(self, ready: Ready, also: Sequence[tuple[str, str]]) -> PluginPackage:
+        """Install a package and return it. Check that it is the one that was read, and brought no start files along."""
+        shown, starts = ready.package, start_files()
+        self.installer.install(ready.origin, shown.name, also)
         found = installed_packages().get(normal(shown.name))
         if found is not None and shown.digest and found.package().digest != shown.digest:
-            self.installer.install(origin, also, again=True)
+            self.installer.install(ready.origin, shown.name, also, again=True)
             found = installed_packages().get(normal(shown.name))
         if found is None:
             raise InstallError(f"{shown.name} is not there after its installation", next_step="moryflow doctor")
         package = found.package()
         if shown.digest and package.digest != shown.digest:
-            raise InstallError(f"what was installed as {shown.name} is not what was shown; it was removed again")
-        own = {found.site / name for name in found.start_files()} if found.editable else set()
+            raise InstallError(f"what was installed as {shown.name} is not what was shown")
+        own = {found.site / name for name in found.start_files()} if found.direct.editable else set[Path]()
         if new_start_files := sorted(start_files() - starts - own):
-            names = ", ".join(str(path) for path in new_start_files)
-            problem = f"{names} would be run by Python at every start; the installation was undone"
+            for path in new_start_files:
+                path.unlink()  # at once: pip, too, would run it
+            names = ", ".join(map(str, new_start_files))
+            problem = f"{names} would be run by Python at every start; the file was removed and the installation undone"
             raise InstallError(problem, next_step="ask the author of the plugin what it is for")
-        for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
-            for plugin in installed_packages()[name].plugins:
-                self.tell(f"moryflow: {name} came along and is a plugin too: moryflow plugin info {plugin}")
         return replace(package, digest=shown.digest)
 
+    def _try(self, name: str, version: str, *, updated: bool) -> list[str]:
+        """Try the plugins of a package as it is installed now; return notes for the user.
 
-def refuse_reserved(name: str, next_step: str) -> None:
-    """Refuse a plugin with the name of a built-in: settings and rules with that name would apply to both.
+        :raises DoesNotLoad: one of them does not load.
+        """
+        importlib.invalidate_caches()
+        mine = [candidate for candidate in discover(self.home, BUILTINS) if normal(candidate.package) == normal(name)]
+        wanted = [candidate for candidate in mine if candidate.name not in self.disabled]
+        found = self.probe(wanted, f"{name} {version}".rstrip(), updated=updated)
+        notes = [f"{each}: {note}" for each, verdict in found.items() for note in verdict.notes]
+        return notes + [f"{each.name} is disabled, so it was not tried" for each in mine if each not in wanted]
 
-    :raises InstallError: a built-in has this name.
+    def probe(self, candidates: Sequence[Candidate], what: str, *, updated: bool) -> dict[str, ProbeVerdict]:
+        """Return the probe's verdicts by plugin. A new plugin may lack settings: the user sets them after installing it.
+
+        :raises DoesNotLoad: a plugin of `what` does not load.
+        """
+        verdicts = probe_candidates(candidates, self.home, self.config)
+        found = {each.name: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
+        bad: list[str] = []
+        for name, verdict in found.items():
+            unset = updated and verdict.stage == "register" and bool(verdict.notes)
+            if not verdict.ok or verdict.failed_hooks or unset:
+                place = f"{verdict.place}: " if verdict.place and not verdict.ok else ""
+                # Without the hint to check the plugin where it is: it will not stay there.
+                error = verdict.error or "; ".join(note.partition("; next: ")[0] for note in verdict.notes)
+                bad.append(f"  {name} failed ({verdict.stage}): {place}{error}")
+        if bad:
+            hint = next((verdict.hint for verdict in found.values() if verdict.hint), "")
+            alone = "ask its author for a version that loads; plugins in disabledPlugins need not load"
+            raise DoesNotLoad("\n".join([f"{what} does not load:", *bad]), found=found, next_step=hint or alone)
+        return found
+
+    # ---------------------------------------------------------------- putting back
+
+    def _put_back(self, name: str, before: Mapping[str, str], error: Exception) -> None:
+        """Install what was installed before, from where the lock says that it came from, and remove what came along.
+
+        :raises InstallError: that failed too; the note in the lock stays.
+        """
+        now, own = installed_packages(), normal(name)
+        entry = self.lock.read().get(own) if own in before else None
+        changed = {each: version for each, version in before.items() if each in now and now[each].version != version}
+        try:
+            if new := [each for each in now if each not in before]:
+                self.installer.uninstall(*new)
+            if entry is not None:
+                self.restore(entry)
+            for each, version in changed.items():
+                if entry is None or each != own:
+                    self.installer.install(PackageOrigin("index", f"{each}=={version}"), each)
+        except InstallError as other:
+            problem = f"{error}\n{name} cannot be put back as it was: {other.message}"
+            raise InstallError(problem, where=other.where, next_step="moryflow plugin sync") from error
+        self.lock.note(None)
+
+    def restore(self, entry: Locked) -> None:
+        """Install the package of one line of the lock.
+
+        :raises InstallError: its origin no longer has what the user agreed to.
+        """
+        with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+            ready = self.read(_pinned_origin(entry), Path(folder))
+            check_agreed(entry, ready.package.digest, entry.name)
+            self._install(ready, self.plan(ready))
+
+
+def check_agreed(entry: Locked, digest: str, name: str) -> None:
+    """Check that an origin still has what the user agreed to.
+
+    :raises InstallError: it has something else.
     """
-    if is_reserved(name, BUILTINS):
-        raise InstallError(f"the plugin name {name!r} belongs to a built-in plugin", next_step=next_step)
+    if digest != entry.hash:
+        problem = f"{entry.origin} no longer matches plugins.lock"
+        raise InstallError(problem, where=FILE, next_step=f"moryflow plugin update {name}")
+
+
+def _pinned_origin(entry: Locked) -> PackageOrigin:
+    """Return the origin pinned to the version or commit that the user agreed to."""
+    if entry.kind == "index":
+        return PackageOrigin("index", f"{entry.name}=={entry.version}")
+    if entry.kind == "git" and entry.commit:
+        address, hash_sign, rest = entry.origin.partition("#")
+        scheme, _, path = address.partition("://")
+        head, at, _ = path.rpartition("@")
+        bare = head if at and "/" in head else path
+        return PackageOrigin("git", f"{scheme}://{bare}@{entry.commit}{hash_sign}{rest}")
+    return entry.source
+
+
+def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
+    """Return the verdict on each candidate. A candidate with a problem is not run; its problem is the verdict."""
+    from moryflow.plugins.preflight.policy import probe_all
+    from moryflow.plugins.preflight.prober import ProbeVerdict
+
+    rest = [candidate for candidate in candidates if candidate.problem is None]
+    found = dict(zip(rest, probe_all(rest, home=home, config=config, seconds=PROBE_TIMEOUT), strict=True))
+    for candidate in candidates:
+        if (problem := candidate.problem) is not None:
+            place = (problem.file, problem.line, problem.hint)
+            found[candidate] = ProbeVerdict(False, problem.stage, problem.message, *place)
+    return [found[candidate] for candidate in candidates]
+
+
+# ---------------------------------------------------------------- plugins in one file
 
 
 FOLDER = "plugins"
@@ -345,117 +446,3 @@ def remove(target: UninstallTarget, manager: Manager) -> str:
         forget(manager.home, plugin)
     memory.save()
     return aside
-
-
-SECONDS = 10.0
-"""Seconds that one plugin may take in the probe, while the user waits."""
-
-
-class DoesNotLoad(InstallError):
-    """A plugin that was to be installed does not load, so nothing has changed (exit code 3).
-
-    :param found: by plugin, the verdict of the probe.
-    """
-
-    code = "does_not_load"
-
-    def __init__(self, message: str, *, found: Mapping[str, ProbeVerdict], next_step: str) -> None:
-        super().__init__(message, next_step=next_step)
-        self.found = found
-
-
-class Trial:
-    """Tries plugins as this person's host would load them.
-
-    :param config: the user's settings as one object.
-    :param disabled: disabled plugins; no host would load them, so they are not tried.
-    """
-
-    def __init__(self, home: Path, config: Mapping[str, Any], disabled: Collection[str] = ()) -> None:
-        self._home = home
-        self._config = config
-        self._disabled = disabled
-
-    def package(self, name: str, version: str, *, before: Collection[str]) -> list[str]:
-        """Try the plugins of a package as it is installed now; return notes for the user.
-
-        :param before: the plugins that were installed before; whether they loaded is known from their last load.
-        :raises DoesNotLoad: a plugin does not load that is new or loaded before, or none loads.
-        """
-        importlib.invalidate_caches()
-        mine = [candidate for candidate in discover(self._home, BUILTINS) if normal(candidate.package) == normal(name)]
-        wanted = [candidate for candidate in mine if candidate.name not in self._disabled]
-        found = {
-            each.name: verdict for each, verdict in zip(wanted, probe_candidates(wanted, self._home, self._config), strict=True)
-        }
-        bad = {name: verdict for name, verdict in found.items() if not _would_load(verdict, updated=name in before)}
-        lost = [each for each in bad if each not in before or not self._failed_before(each)]
-        if bad and (lost or len(bad) == len(found)):
-            hint = (
-                _one_of_several(bad, found)
-                or next((verdict.hint for verdict in bad.values() if verdict.hint), "")
-                or "ask its author for a version that loads"
-            )
-            raise DoesNotLoad(f"{f'{name} {version}'.rstrip()} does not load:\n{_failures(bad)}", found=bad, next_step=hint)
-        notes = [f"{each} does not load, as before: {verdict.error}" for each, verdict in bad.items()]
-        notes += [f"{each}: {note}" for each, verdict in found.items() if verdict.ok for note in verdict.notes]
-        return notes + [f"{each.name} is disabled, so it was not tried" for each in mine if each not in wanted]
-
-    def file(self, name: str, path: Path) -> None:
-        """Try a plugin in one file, in a folder of its own.
-
-        :raises DoesNotLoad: the plugin does not load.
-        """
-        if name in self._disabled:
-            return
-        [verdict] = probe_candidates([Candidate.at(path, name)], self._home, self._config)
-        if not _would_load(verdict, updated=False):
-            hint = verdict.hint or "fix it, then install it again"
-            raise DoesNotLoad(f"{name} does not load:\n{_failures({name: verdict})}", found={name: verdict}, next_step=hint)
-
-    def _failed_before(self, name: str) -> bool:
-        last = [known.record for known in recall(self._home).values() if known.record.name == name]
-        return bool(last) and last[-1].status == "failed"
-
-
-def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
-    """Return the verdict on each candidate. A candidate with a problem is not run; its problem is the verdict."""
-    from moryflow.plugins.preflight.policy import probe_all
-    from moryflow.plugins.preflight.prober import ProbeVerdict
-
-    wrong: dict[Candidate, ProbeVerdict] = {}
-    for candidate in candidates:
-        problem: LoadFailure | None = candidate.problem
-        if problem is not None:
-            place = (problem.file, problem.line, problem.hint)
-            wrong[candidate] = ProbeVerdict(False, problem.stage, problem.message, *place)
-    rest = [candidate for candidate in candidates if candidate not in wrong]
-    found = wrong | dict(zip(rest, probe_all(rest, home=home, config=config, seconds=SECONDS), strict=True))
-    return [found[candidate] for candidate in candidates]
-
-
-def _would_load(verdict: ProbeVerdict, *, updated: bool) -> bool:
-    """Whether a host would load the whole plugin. A new plugin may lack settings: the user sets them after installing it."""
-    unset = verdict.ok and verdict.stage == "register" and bool(verdict.notes)
-    return verdict.ok and not verdict.failed_hooks and not (updated and unset)
-
-
-def _failures(bad: Mapping[str, ProbeVerdict]) -> str:
-    lines: list[str] = []
-    for name, verdict in bad.items():
-        place = f"{verdict.place}: " if verdict.place and not verdict.ok else ""
-        lines.append(f"  {name} failed ({verdict.stage}): {place}{_error(verdict)}")
-    return "\n".join(lines)
-
-
-def _error(verdict: ProbeVerdict) -> str:
-    """Return what is wrong, without the hint to check the plugin where it is: it will not be installed."""
-    return verdict.error or "; ".join(note.partition("; next: ")[0] for note in verdict.notes)
-
-
-def _one_of_several(bad: Mapping[str, ProbeVerdict], found: Mapping[str, ProbeVerdict]) -> str:
-    """Return a hint how to install a package's other plugins without those that do not load; empty if none loads."""
-    if len(bad) == len(found):
-        return ""
-    names = json.dumps(list(bad))
-    return f"moryflow config set disabledPlugins '{names}' (with those that are in it already) installs the others alone"

@@ -156,7 +156,7 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
     from importlib_metadata import Distribution
 
     package = Distribution.at(folder)
-    name, version = _identity(package, folder)
+    name, version = identity(package, folder.name)
     try:
         data.decode("utf-8")
         points = list(package.entry_points)
@@ -221,9 +221,9 @@ def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
     return direct.path, tuple(line for line in lines if Path(line).is_absolute() and Path(line).is_dir())
 
 
-def _identity(package: Any, folder: Path) -> tuple[str, str]:
-    """Return name and version of a package; if its metadata is broken, from the name of its folder."""
-    stem = folder.name.rpartition(".")[0]
+def identity(package: Any, folder: str) -> tuple[str, str]:
+    """Return name and version of a package; if its metadata is broken, from the name of the metadata's folder."""
+    stem = folder.rpartition(".")[0]
     try:
         return (package.metadata["Name"] or stem.split("-")[0], package.version or "")
     except Exception:  # as above: metadata of a third party
@@ -264,12 +264,11 @@ def _line(text: str, name: str) -> int:
 
 
 class ProjectTable(NamedTuple):
-    """The table ``project`` of a ``pyproject.toml``. `points` are its entry points by group, including its commands."""
+    """The table ``project`` of a ``pyproject.toml``. `points` are its entry points by group."""
 
     name: str
     version: str
     points: dict[str, dict[str, str]]
-    requires: tuple[str, ...]
 
 
 def read_project(project: Path) -> ProjectTable:
@@ -282,11 +281,9 @@ def read_project(project: Path) -> ProjectTable:
 
     try:
         table: dict[str, Any] = tomllib.loads((project / "pyproject.toml").read_text("utf-8")).get("project", {})
-        commands = {"console_scripts": table.get("scripts", {}), "gui_scripts": table.get("gui-scripts", {})}
-        groups = {**table.get("entry-points", {}), **commands}
+        groups: dict[str, dict[str, Any]] = table.get("entry-points", {})
         points = {group: {name: str(value) for name, value in found.items()} for group, found in groups.items()}
-        requires = tuple(map(str, table.get("dependencies", ())))
-        return ProjectTable(str(table.get("name", project.name)), str(table.get("version", "")), points, requires)
+        return ProjectTable(str(table.get("name", project.name)), str(table.get("version", "")), points)
     except (TypeError, AttributeError) as error:
         raise ValueError("a value of its table project is of the wrong kind") from error
     except RecursionError as error:

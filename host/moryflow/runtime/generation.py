@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from moryflow.config import Config, load_config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
-from moryflow.packages import put_back
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover
 from moryflow.plugins.importer import LoadedCode
@@ -77,7 +76,6 @@ class GenerationBuilder:
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags, last=last)
         config.keep(self.home)
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
-        put_back(self.home)
         found = list(discover(self.home, self.builtins, self.development))
         if wait is None:
             wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait

@@ -12,10 +12,9 @@ import pytest
 from moryflow import open_host
 from moryflow.config import load_config
 from moryflow.hooks.ledger import Quarantine
-from moryflow.packages.inventory import hook_stats, quarantined_of, rows
+from moryflow.packages.inventory import quarantined_of, rows
 from moryflow.plugins.discovery import PluginSettings
 from moryflow.plugins.last_seen import Releases, release
-from moryflow.store import HookCallRow
 
 GOOD = """from moryflow_sdk import hookimpl, tool
 @tool(domain="read")
@@ -144,12 +143,3 @@ def test_a_release_counts_once_and_only_when_it_is_new(home: Path) -> None:
     release(home, "two")
     releases.apply([quarantine])
     assert quarantine.names_released == ["two", "two"]
-
-
-def test_the_slowest_calls_make_the_figure() -> None:
-    """p95 over calls, where one row may stand for many; failures are counted by kind (ARCHITECTURE §4)."""
-    quick = HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "ok", 900, count=90)
-    slow = [HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "changed", 5000) for _ in range(10)]
-    failed = HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "timeout", 1_000_000)
-    found = hook_stats([quick, *slow, failed])[0]
-    assert (found.calls, found.p95_us, found.failures) == (101, 5000, {"timeout": 1})

@@ -121,7 +121,7 @@ def subject(tmp_path: Path) -> Iterator[Callable[[str], Subject]]:
 
     def make(source: str) -> Subject:
         if "while True" in source:  # it never ends; the others have as long as they need
-            patch.setattr("moryflow.packages.manager.SECONDS", 4.0)
+            patch.setattr("moryflow.packages.manager.PROBE_TIMEOUT", 4.0)
         path = tmp_path / "bad.py"
         path.write_text(HEAD + source, encoding="utf-8")
         made.append(Subject(path, tmp_path / "root"))

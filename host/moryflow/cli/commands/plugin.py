@@ -75,7 +75,7 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
 @click.argument("name")
 @document_options
 def info(flags: Flags, name: str) -> None:
-    """Show one plugin: hooks, tools and their tokens, services, import time, hook times, errors, quarantine."""
+    """Show one plugin: hooks, tools and their tokens, services, import time, hook calls, errors, quarantine."""
     from moryflow.packages.lock import Lockfile, plugin_named
 
     plugins = FoundPlugins(flags)
@@ -138,7 +138,7 @@ def _capabilities(declared: Mapping[str, object]) -> str:
 
 def _figures(item: HookStats) -> str:
     failed = ", ".join(f"{number} {outcome}" for outcome, number in item.failures.items())
-    return f"{item.calls} calls, p95 {item.p95_us / 1000:.2f} ms" + (f", {failed}" if failed else "")
+    return f"{item.calls} calls" + (f", {failed}" if failed else "")
 
 
 def _ledger(plugins: FoundPlugins, name: str) -> tuple[list[HookStats], list[str]]:

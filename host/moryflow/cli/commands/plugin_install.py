@@ -37,7 +37,7 @@ def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrad
     """Install a plugin: a package, a folder, a git address, or one Python file.
 
     You are first shown what it declares, which is read without running it. Moryflow's own dependencies stay as they are.
-    After you agree it is tried in the probe; if it does not load, everything is restored, and the exit code is 3.
+    After you agree it is tried in the probe; if it does not load, the version before is put back, and the exit code is 3.
     """
     from moryflow.packages.install import install as run
     from moryflow.packages.lock import origin_of
