@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 """Environment variable with the paths of plugins under development, separated as in ``PATH``; ``moryflow dev`` sets it."""
-WAIT = 2.5
+WAIT = 4.0
 """Seconds that a start waits for the probe of new code; a plugin that takes longer joins at a later turn."""
 STRICT_WAIT = 60.0
 """The same under ``--strict``, where a plugin that the user asked for must not be missing."""

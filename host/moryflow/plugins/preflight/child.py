@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import errno
 import faulthandler
 import json
@@ -30,6 +29,8 @@ from . import VERDICT
 
 Mark = Callable[[str], None]
 MAX_FILES = 256
+MAX_FILE_SIZE = 1 << 28
+"""Bytes, so that a plugin that prints without end does not fill the disk."""
 _TRACES: list[int] = []
 """The descriptor that the traceback is written to."""
 _write, _leave, _json = os.write, os._exit, json.dumps  # kept here before a plugin can replace them
@@ -46,11 +47,12 @@ def main(request: Mapping[str, Any]) -> None:
     os._exit = _leave_traced
     silence()
     seconds = float(request["seconds"])
-    limit(seconds)
+    limit()
     try:
-        signal.alarm(int(seconds) + 2)  # in case the host has ended
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         faulthandler.enable(trace, all_threads=False)
         faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         found = examine(request, lambda stage: _say(report, stage))
         with suppress(BaseException):
             sys.stdout.flush()
@@ -105,9 +107,6 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         found = _import_file(Path(request["file"])) if "file" in request else _load_plugin(request, mark)
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
         found = _error_report(error, str(request.get("root") or request.get("file")))
-    if found["ok"]:
-        mark("atexit")  # if they hang or exit, so would the host
-        atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)
     return found
 
@@ -122,11 +121,11 @@ def _error_report(error: BaseException, root: str) -> dict[str, Any]:
 
 
 _FATAL = (MemoryError, RecursionError, SystemExit)
+_TERMINAL_HINT = "an import must not read standard input, which is the user's terminal"
 
 
 def _is_fatal(error: BaseException | None) -> bool:
-    """Whether `error` or one of its causes means that code ran out of memory or stack, tried to end the process, or read
-    the terminal."""
+    """Whether code ran out of memory or stack, tried to end the process, or read the terminal."""
     return any(isinstance(each, _FATAL) or _reads_terminal(each) for each in _causes(error))
 
 
@@ -142,9 +141,6 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 def _reads_terminal(error: BaseException) -> bool:
     """Whether `error` is the one that reading standard input raises here; see :func:`silence`."""
     return isinstance(error, OSError) and error.errno == errno.EBADF
-
-
-_TERMINAL_HINT = "an import must not read standard input, which is the user's terminal"
 
 
 def _import_file(path: Path) -> dict[str, Any]:
@@ -204,26 +200,18 @@ def silence() -> None:
         os.dup2(target, number)
 
 
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of this container if that has fewer."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
-    return min(found)
-
-
 _LESS = "load large data inside the functions that need it"
 
 
-def limit(seconds: float) -> None:
-    """Limit processor time, memory, open files and core dumps."""
+def limit() -> None:
+    """Limit memory, open files, the size of files and core dumps."""
     import resource
 
-    memory = min(2 << 30, machine_memory() // 4)
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for kind, limit in (
-        (resource.RLIMIT_CPU, int(seconds) + 2),
-        (resource.RLIMIT_DATA, memory),  # RLIMIT_AS would count mapped files and reserved addresses too
+        (resource.RLIMIT_DATA, min(2 << 30, machine // 4)),  # RLIMIT_AS would count mapped files and reserved addresses too
         (resource.RLIMIT_NOFILE, MAX_FILES),
+        (resource.RLIMIT_FSIZE, MAX_FILE_SIZE),
         (resource.RLIMIT_CORE, 0),
     ):
         _, most = resource.getrlimit(kind)

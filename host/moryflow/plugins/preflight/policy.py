@@ -115,17 +115,13 @@ class AdmissionPolicy:
     async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float, first: bool = False) -> None:
         """Probe `items`. Probes that take longer than `wait` seconds go on in the background, and :attr:`news` is called.
 
-        :param wait: counted from when the first child is ready: a short command that gave up before would cache no verdict.
         :param first: probe them before all others that wait.
         """
         futures = {self.ask(item, config) for item in items}
         for future in futures if first else ():
             self._prober.hurry(future)
         if futures:
-            asked = [asyncio.wrap_future(future) for future in futures]
-            begun = asyncio.wrap_future(self._prober.begun)
-            await asyncio.wait([begun, *asked], timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait(asked, timeout=wait)
+            await asyncio.wait([asyncio.wrap_future(future) for future in futures], timeout=wait)
         self.cache.save()
         for future in futures:
             if not future.done():

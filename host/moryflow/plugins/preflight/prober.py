@@ -6,17 +6,17 @@ import atexit
 import json
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,21 +108,17 @@ class VerdictCache:
 
     def save(self) -> None:
         """Write new verdicts and stamps, merged with what other processes wrote. If that fails, they stay in memory."""
-        if not self._dirty and self.stamps == self._stamped:
-            return
         with self._lock:
-            self._save()
-
-    def _save(self) -> None:
-        others, stamps = self._read()
-        ours = {digest: verdict for digest, verdict in list(self._verdicts.items()) if not verdict.lost}
-        unused = {digest: verdict for digest, verdict in others.items() if digest not in ours}
-        kept = list({**unused, **ours}.items())[-_KEPT:]
-        self._verdicts = dict(list(self._verdicts.items())[-_KEPT:])
-        verdicts = {digest: {**asdict(verdict), "fresh": False} for digest, verdict in kept}
-        content = {"surroundings": self._key, "verdicts": verdicts, "stamps": {**stamps, **self.stamps}}
-        if keep(self._file, json.dumps(content)):
-            self._dirty, self._stamped = False, dict(self.stamps)
+            if not self._dirty and self.stamps == self._stamped:
+                return
+            others, stamps = self._read()
+            unused = [(each, verdict) for each, verdict in others.items() if each not in self._verdicts]
+            kept = dict([*unused, *self._verdicts.items()][-_KEPT:])
+            self._verdicts = {digest: kept[digest] for digest in self._verdicts if digest in kept}
+            verdicts = {each: {**asdict(verdict), "fresh": False} for each, verdict in kept.items() if not verdict.lost}
+            content = {"surroundings": self._key, "verdicts": verdicts, "stamps": {**stamps, **self.stamps}}
+            if keep(self._file, json.dumps(content)):
+                self._dirty, self._stamped = False, dict(self.stamps)
 
     @property
     def _key(self) -> list[Any]:
@@ -139,13 +135,10 @@ class VerdictCache:
             return {}, {}
 
 
-AT_ONCE = 2
-MAX_AT_ONCE = 8
-"""A probe that is slow lets one more begin, up to this many, so that plugins that hang do not keep the others waiting."""
-SLOW_SECONDS = 0.3
+AT_ONCE = 4
+"""Child processes at a time: plugins that hang do not keep the others waiting for long."""
 MAX_START_SECONDS = 30.0
-"""Seconds until a child must be ready; the seconds of its probe count from then."""
-POLL_INTERVAL = 0.02
+"""Seconds that a child may need until it begins; the seconds of its probe count from then, and the child counts them."""
 MAX_PRINTED = 1 << 16
 """Bytes that code may print during its import; if it prints more, the host shows none of it."""
 USUAL_SECONDS = 2.0
@@ -157,56 +150,36 @@ _BEGIN = (
 )
 """The host's path is taken over last: the working folder may be in it, with somebody's ``moryflow.py``."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
-
-
-@dataclass(eq=False)
-class _Request:
-    values: dict[str, Any]
-    keep: Callable[[ProbeVerdict], ProbeVerdict]
-    future: Future[ProbeVerdict] = field(default_factory=Future)
-
-    def answer(self, verdict: ProbeVerdict) -> None:
-        kept = self.keep(verdict)
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(kept)
+_Keep = Callable[["ProbeVerdict"], "ProbeVerdict"]
 
 
 class Prober:
-    """Probes code in child processes, two at a time, and more if they are slow; for any thread."""
+    """Probes code in child processes, a few at a time; for any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[tuple[dict[str, Any], _Keep, Future[ProbeVerdict]]] = deque()
         self._workers = 0
         self._running: set[subprocess.Popen[bytes]] = set()
-        self.begun: Future[None] = Future()
-        """Done when the first child has imported what it needs, which takes long on a busy machine."""
 
-    def ask(self, request: Mapping[str, Any], keep: Callable[[ProbeVerdict], ProbeVerdict]) -> Future[ProbeVerdict]:
+    def ask(self, request: Mapping[str, Any], keep: _Keep) -> Future[ProbeVerdict]:
         """Begin a probe. The returned future always gets a verdict.
 
         :param keep: called with the verdict, from another thread; the future gets what this returns.
         """
-        asked = _Request({**request, "path": list(sys.path)}, keep)
+        future: Future[ProbeVerdict] = Future()
         with self._lock:
-            self._waiting.append(asked)
-            if not self._workers:
-                self.begun = Future()
-            self._add_worker(AT_ONCE)
-        return asked.future
-
-    def _add_worker(self, most: int) -> None:
-        if self._waiting and self._workers < most:
-            self._workers += 1
-            # No ThreadPoolExecutor: at its end Python would wait until everything in the queue is probed.
-            threading.Thread(target=self._work, name="moryflow-probing", daemon=True).start()
+            self._waiting.append(({**request, "path": list(sys.path)}, keep, future))
+            if self._workers < AT_ONCE:
+                self._workers += 1
+                # No ThreadPoolExecutor: at its end Python would wait until everything in the queue is probed.
+                threading.Thread(target=self._work, name="moryflow-probing", daemon=True).start()
+        return future
 
     def hurry(self, future: Future[ProbeVerdict]) -> None:
         """Move a waiting request to the front."""
         with self._lock:
-            for asked in [asked for asked in self._waiting if asked.future is future]:
-                self._waiting.remove(asked)
-                self._waiting.appendleft(asked)
+            self._waiting = deque(sorted(self._waiting, key=lambda asked: asked[2] is not future))
 
     def close(self) -> None:
         """End the children, and answer callers that still wait with a lost verdict."""
@@ -215,107 +188,62 @@ class Prober:
             running, self._running = self._running, set()
         for process in running:
             _kill_group(process)
-        for asked in waiting:
-            asked.answer(_lost_verdict("the host is closing"))
+        for _, told, future in waiting:
+            future.set_result(told(_lost_verdict("the host is closing")))
 
     def _work(self) -> None:
-        while (asked := self._next()) is not None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._workers -= 1
+                    return
+                request, keep, future = self._waiting.popleft()
             try:
-                verdict = self._probe(asked.values)
+                verdict = self._probe(request)
             except (OSError, ValueError, TypeError) as error:  # no process, or the report is none
                 verdict = _lost_verdict(f"it cannot be probed: {getattr(error, 'strerror', None) or error}")
-            asked.answer(verdict)
-
-    def _next(self) -> _Request | None:
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._workers -= 1
-            return None
+            future.set_result(keep(verdict))
 
     def _probe(self, request: Mapping[str, Any]) -> ProbeVerdict:
         command, pipe = [sys.executable, "-P", "-c", _BEGIN], subprocess.PIPE
-        environ = {**os.environ, "PYTHONBREAKPOINT": "0"}
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True)
-        assert process.stdout and process.stderr
-        self._running.add(process)
-        started = time.monotonic()
-        try:
-            found = _listen(process, request, self._on_ready, self._on_slow)
-        finally:
-            _kill_group(process)
-            process.wait()
-            process.stdout.close()
-            process.stderr.close()
-            is_closing = process not in self._running
+        environ, report = {**os.environ, "PYTHONBREAKPOINT": "0"}, b""
+        with tempfile.TemporaryFile() as printed:
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=printed, env=environ, start_new_session=True)
+            self._running.add(process)
+            started = time.monotonic()
+            try:
+                report, _ = process.communicate(json.dumps(request).encode(), MAX_START_SECONDS + float(request["seconds"]))
+            except subprocess.TimeoutExpired as error:
+                report = error.stdout or b""
+            finally:
+                code = process.poll()
+                _kill_group(process)
+                process.communicate()
+            if process not in self._running:
+                return _lost_verdict("the host is closing")
             self._running.discard(process)
-        if is_closing:
-            return _lost_verdict("the host is closing")
-        return verdict_of({"ms": round((time.monotonic() - started) * 1000, 1), **found, "fresh": True})
-
-    def _on_ready(self) -> None:
-        with self._lock:
-            if not self.begun.done():
-                self.begun.set_result(None)
-
-    def _on_slow(self) -> None:
-        with self._lock:
-            self._add_worker(MAX_AT_ONCE)
+            size = printed.seek(0, os.SEEK_END)
+            printed.seek(max(0, size - MAX_PRINTED))
+            found = _found(report, code, printed.read(), request)
+        ms = round((time.monotonic() - started) * 1000, 1)
+        return verdict_of({"ms": ms, **found, "loud": size > MAX_PRINTED, "fresh": True})
 
 
-def _listen(
-    process: subprocess.Popen[bytes], request: Mapping[str, Any], on_ready: Callable[[], None], on_slow: Callable[[], None]
-) -> dict[str, Any]:
-    """Give a child its request, and return its verdict or one that says how it ended."""
-    assert process.stdin and process.stdout and process.stderr
-    with suppress(BrokenPipeError), process.stdin:
-        process.stdin.write(json.dumps(request).encode())
-    lines, report, trace, printed = list[str](), b"", b"", 0
-    seconds = float(request["seconds"])
-    deadline = slow_at = time.monotonic() + MAX_START_SECONDS
-    with selectors.DefaultSelector() as selector:
-        for stream in (process.stdout, process.stderr):
-            selector.register(stream, selectors.EVENT_READ)
-        while time.monotonic() < deadline:
-            has_ended = process.poll() is not None  # asked before reading: what it wrote last is read first
-            events = selector.select(POLL_INTERVAL)
-            for key, _ in events:
-                data = os.read(key.fd, 1 << 16)
-                if not data:
-                    selector.unregister(key.fileobj)
-                elif key.fileobj is process.stdout:
-                    report += data
-                else:
-                    trace, printed = (trace + data)[-MAX_PRINTED:], printed + len(data)
-            is_new, lines = not lines, report.decode("utf-8", "replace").split("\n")[:-1]
-            if lines and is_new:
-                deadline, slow_at = time.monotonic() + seconds, time.monotonic() + SLOW_SECONDS
-                on_ready()
-            if time.monotonic() > slow_at:
-                slow_at = deadline
-                on_slow()
-            if lines and lines[-1].startswith(VERDICT):
-                return {**json.loads(lines[-1].removeprefix(VERDICT)), "loud": printed > MAX_PRINTED}
-            if has_ended and not events:
-                break
+def _found(report: bytes, code: int | None, trace: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the verdict that a child reports, or a fatal one that says how it ended; without a `code`, it still ran."""
+    lines = report.decode("utf-8", "replace").split("\n")[:-1]
     if not lines:
-        raise OSError(f"its process ended before it was ready (exit code {process.poll()})")
-    return _ending(process.poll(), request) | {"stage": lines[-1]} | _place(trace, request)
-
-
-def _ending(code: int | None, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a fatal verdict on a child that gave none; without a `code`, it still runs at its deadline."""
-    fatal = {"ok": False, "fatal": True}
-    if code is None:
+        raise OSError(f"its process ended before it was ready (exit code {code})")
+    if lines[-1].startswith(VERDICT):
+        return json.loads(lines[-1].removeprefix(VERDICT))
+    found: dict[str, Any] = {"ok": False, "fatal": True, "stage": lines[-1], **_place(trace, request)}
+    if code is None or code == -signal.SIGALRM:
         seconds, hint = float(request["seconds"]), "import heavy libraries inside the functions that need them"
         if seconds <= USUAL_SECONDS and "file" not in request:  # a file with tools is not a plugin
             hint += "; moryflow plugin check gives it more time"
-        return {**fatal, "error": f"it did not finish in {seconds:g} s", "hint": hint, "timeout": True}
-    if code >= 0:
-        return {**fatal, "error": f"it ended the process without a message (exit code {code})"}
-    if code == -signal.SIGXCPU:
-        return {**fatal, "error": "it used up its processor time", "timeout": True}
-    return {**fatal, "error": f"it crashed the process ({signal.Signals(-code).name})"}
+        return {**found, "error": f"it did not finish in {seconds:g} s", "hint": hint, "timeout": True}
+    how = f"crashed the process ({signal.Signals(-code).name})" if code < 0 else ""
+    return {**found, "error": f"it {how or f'ended the process without a message (exit code {code})'}"}
 
 
 def _place(trace: bytes, request: Mapping[str, Any]) -> dict[str, Any]:

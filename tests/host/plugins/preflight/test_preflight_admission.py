@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,7 @@ from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy
-from moryflow.plugins.preflight.prober import ProbeVerdict
-from moryflow.runtime.generation import WAIT, promising_first
+from moryflow.runtime.generation import promising_first
 from moryflow.runtime.selection import refuse_failed
 from moryflow_sdk import ConfigError, PluginError
 
@@ -135,44 +133,6 @@ async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_
                 await host.refresh_if_changed()
                 await asyncio.sleep(0.02)
         assert records(host)["endless"].status == "pending"
-
-
-class StandIn:
-    """What stands for the prober: it begins, and answers, when the test says so."""
-
-    def __init__(self) -> None:
-        self.begun: Future[None] = Future()
-        self.answer: Future[ProbeVerdict] = Future()
-
-    def ask(self, _: object, keep: Callable[[ProbeVerdict], ProbeVerdict]) -> Future[ProbeVerdict]:
-        self.keep = keep
-        return self.answer
-
-
-async def test_a_start_waits_for_a_hang_also_where_python_starts_late(home, monkeypatch):
-    """A short command keeps what it found out, or each would wait anew (NF: up with 100 broken plugins within 5 s)."""
-    assert WAIT > policy.USUAL_SECONDS, "a start gives up before a hang is known"
-    write(home, "endless", "while True: pass")
-    helper, loop = StandIn(), asyncio.get_running_loop()
-    admission = policy.AdmissionPolicy(home, prober=helper)
-    [endless] = admission.unknown(discover(home, ()))
-    started = loop.time()
-    clock = [started]
-    monkeypatch.setattr(loop, "time", lambda: clock[0])
-
-    async def pass_time(until: float) -> None:
-        clock[0] = started + until
-        for _ in range(20):
-            await asyncio.sleep(0)
-
-    start = asyncio.create_task(admission.examine([endless], {}, wait=10.0))
-    await pass_time(9.0)
-    helper.begun.set_result(None)
-    await pass_time(18.0)
-    assert not start.done()
-    helper.answer.set_result(helper.keep(ProbeVerdict(ok=False, error="it did not finish in 2 s")))
-    await pass_time(18.5)
-    assert start.done() and admission.cached(endless).error == "it did not finish in 2 s"
 
 
 async def test_code_that_is_known_is_not_probed_again(home, monkeypatch):

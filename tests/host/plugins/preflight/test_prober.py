@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 from moryflow import open_host
@@ -190,17 +189,6 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
     assert AdmissionPolicy(home).cached(item) is None
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [("os._exit(9)", "without a message (exit code 9)"), ("time.sleep(60)", "did not finish")],
-)
-async def test_code_that_keeps_the_host_from_ending_is_refused(home, body, error):
-    """What it registers to run at the end runs in the probe too (ARCHITECTURE §4, probe)."""
-    source = f"import atexit, os, time\natexit.register(lambda: {body})\n"
-    verdict = probed_until(home, source, lambda verdict: verdict.stage == "atexit")
-    assert (verdict.ok, verdict.stage) == (False, "atexit") and error in verdict.error
-
-
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "while True: pass"])
 def test_what_a_probe_leaves_running_ends_with_it(home, end):
     """Each probe has a process group of its own, which is killed whole (ARCHITECTURE §4)."""
@@ -226,29 +214,6 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except OSError:
         return False
-
-
-def test_two_probes_run_at_a_time_and_slow_ones_let_others_begin(home, monkeypatch):
-    """Plugins that hang do not keep the others waiting for long (ARCHITECTURE §4; SECURITY §4, broken plugins)."""
-    source = """
-        import time
-        from pathlib import Path
-        begun = time.monotonic()
-        time.sleep(0.2)
-        Path(__file__).with_suffix(".txt").write_text(f"{begun} {time.monotonic()}")
-    """
-
-    def most_at_once(name: str) -> int:
-        items = [written(home, dedent(source), f"{name}{number}") for number in range(5)]
-        assert all(verdict.ok for verdict in probe_all(items, home=home, config={}, seconds=ENOUGH))
-        rows = [Path(item.target).with_suffix(".txt").read_text().split() for item in items]
-        times = [(float(begun), float(ended)) for begun, ended in rows]
-        return max(sum(begun <= moment < ended for begun, ended in times) for moment, _ in times)
-
-    monkeypatch.setattr("moryflow.plugins.preflight.prober.SLOW_SECONDS", 60.0)
-    assert most_at_once("quick") <= 2
-    monkeypatch.setattr("moryflow.plugins.preflight.prober.SLOW_SECONDS", 0.05)
-    assert 2 < most_at_once("slow") <= 8
 
 
 async def test_a_verdict_is_kept_by_content_and_surroundings(home):
