@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -28,7 +29,7 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp_types import Implementation
-from moryflow_sdk.support.own_files import replace_file, try_lock
+from moryflow_sdk.support.own_files import replace_file
 from pydantic import AnyUrl, ValidationError
 
 from .transports import MAX_BYTES, JudgedTransport, ServerGone
@@ -38,11 +39,6 @@ MAX_HEAD = 16 * 1024
 SECONDS = 10.0
 """How long the browser may take to send that request."""
 PATH = "/callback"
-RENEWAL_SECONDS = 30.0
-"""How long to wait for another process that is renewing the same tokens."""
-LOOK_SECONDS = 0.05
-"""Seconds between two checks whether it has finished."""
-_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAGE = b"You can close this window and go back to Moryflow.\n"
 
 
@@ -53,7 +49,7 @@ class LoginNeeded(ServerGone):
 class TokenFile:
     """The tokens for one server, and what is needed to renew them; implements the SDK's ``TokenStorage``.
 
-    Another process may renew the tokens, or remove them by a logout; storing something here does not undo that.
+    The file is read again before each request, because another process may have renewed the tokens, or logged out.
 
     :param url: the address of the server; the tokens are never used for another address.
     :param fresh: whether this is a new login: old tokens are ignored, and replaced by new ones.
@@ -61,8 +57,7 @@ class TokenFile:
 
     def __init__(self, path: Path, url: str, *, fresh: bool = False) -> None:
         self._path, self._url, self._fresh = path, url, fresh
-        self._seen: tuple[int, int] | None = None
-        self._known: dict[str, Any] = {} if fresh else self._read()
+        self._known: dict[str, Any] = {"url": url} if fresh else self._read()
 
     def __bool__(self) -> bool:
         return "tokens" in self._known
@@ -72,7 +67,6 @@ class TokenFile:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, encoding="utf-8") as file:
                 about = os.fstat(descriptor)
-                self._seen = about.st_ino, about.st_ctime_ns
                 if about.st_uid != os.getuid() or about.st_mode & 0o077:
                     raise LoginNeeded(f"others could read its tokens in {self._path}, so they are not used")
                 found = json.load(file)
@@ -85,48 +79,16 @@ class TokenFile:
 
         :raises LoginNeeded: the user has logged out.
         """
-        try:
-            about = self._path.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            raise LoginNeeded("nobody is logged in any more") from None
-        if self._seen != (about.st_ino, about.st_ctime_ns):
-            self._known = {}  # even if reading fails, do not keep the old tokens
-            self._known = self._read()
+        self._known = self._read()
         if not self:
-            raise LoginNeeded("its login is for something else now")
-
-    @asynccontextmanager
-    async def renewing(self) -> AsyncGenerator[None]:
-        """Lock out renewals by other processes: if refresh tokens work only once, a second renewal would end the login.
-
-        If locking fails, for example on a full disk, the tokens are renewed all the same.
-        """
-        descriptor = -1
-        try:
-            with suppress(OSError):
-                descriptor = os.open(self._path.with_name(f".{self._path.name}.lock"), _LOCK, 0o600)
-                for _ in range(int(RENEWAL_SECONDS / LOOK_SECONDS)):
-                    if try_lock(descriptor):
-                        break
-                    await asyncio.sleep(LOOK_SECONDS)
-            yield
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            raise LoginNeeded("nobody is logged in any more")
 
     async def get_tokens(self) -> OAuthToken | None:
         return _model(OAuthToken, self._known.get("tokens"))
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store renewed tokens, unless another process has stored tokens of a new login in the meantime."""
-        before = self._known.get("tokens")
-        if not self._fresh:
-            with suppress(LoginNeeded):
-                self.look_again()
-            if self._known.get("tokens") != before:
-                return
         expires = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        self._store({"url": self._url, "tokens": _json(tokens), "expires": expires})
+        self.store(tokens=_json(tokens), expires=expires)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return _model(OAuthClientInformationFull, self._known.get("client"))
@@ -134,14 +96,9 @@ class TokenFile:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self._known["client"] = _json(client_info)
 
-    def want(self, scope: str) -> None:
-        """Store a scope that this login does not have, so that the next login asks for it."""
-        if scope:
-            self._store({"wanted": scope})
-
     @property
     def wanted(self) -> str:
-        """The scope that the last login did not have."""
+        """The scope that the last login did not have, so that the next one asks for it."""
         return str(self._known.get("wanted", ""))
 
     def restore(self, provider: OAuthClientProvider) -> None:
@@ -155,40 +112,30 @@ class TokenFile:
     def keep(self, provider: OAuthClientProvider) -> None:
         """Store what `provider` has learned about the authorization server."""
         context = provider.context
-        self._store(
-            {
-                "metadata": _json(context.oauth_metadata),
-                "resource": _json(context.protected_resource_metadata),
-                "issuer": context.auth_server_url,
-            }
-        )
+        metadata, resource = _json(context.oauth_metadata), _json(context.protected_resource_metadata)
+        self.store(metadata=metadata, resource=resource, issuer=context.auth_server_url)
 
-    def _store(self, changes: Mapping[str, Any]) -> None:
-        """Store `changes`. If they cannot be written, renewed tokens are used only by this process."""
-        if not self._fresh:
-            with suppress(LoginNeeded):
-                self.look_again()
-        there = self._known if self._fresh else self._read()
+    def store(self, **changes: Any) -> None:
+        """Replace the file; at no moment can other users read it. A logout, or a new login, is not undone.
+
+        :raises OSError: a new login cannot be stored; renewed tokens are then used only by this process.
+        """
+        there, before = ({}, None) if self._fresh else (self._read(), self._known.get("tokens"))
         self._known |= changes
-        if self._fresh:
-            self._write(self._known)
-        elif there:
-            with suppress(OSError):
-                self._write({**there, **changes})
-
-    def _write(self, stored: Mapping[str, Any]) -> None:
-        """Replace the file; at no moment can other users read it."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = replace_file(self._path, json.dumps(stored).encode())
-        self._seen = about.st_ino, about.st_ctime_ns
+        if not self._fresh and (not there or there.get("tokens") != before):
+            return
+        with nullcontext() if self._fresh else suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path, json.dumps(self._known).encode())
 
 
 class StoredLogin(OAuthClientProvider):
-    """Sends and renews stored tokens; each request first checks whether another process has renewed or removed them."""
+    """Sends and renews stored tokens, as they are in the file at each request."""
 
     def __init__(self, url: str, file: TokenFile) -> None:
         async def never(url: str = "") -> Any:
-            file.want(_scope_in(url))
+            if scope := _scope_in(url):
+                file.store(wanted=scope)
             raise LoginNeeded("its login has ended, or is not for this")
 
         super().__init__(url, _about_us("http://127.0.0.1/callback"), file, never, never)
@@ -196,39 +143,16 @@ class StoredLogin(OAuthClientProvider):
         file.restore(self)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        async with AsyncExitStack() as renewal:
-            await self._take_changes()
-            flow = super().async_auth_flow(request)
-            try:
-                outgoing = await anext(flow)
-                if outgoing is not request:  # the flow renews the tokens; other requests of this process wait in it
-                    await renewal.enter_async_context(self._file.renewing())
-                    if await self._take_changes():
-                        await flow.aclose()
-                        flow = super().async_auth_flow(request)
-                        outgoing = await anext(flow)
-                while True:
-                    if outgoing is request:
-                        await renewal.aclose()  # renewed tokens are stored by now, and the answer may take minutes
-                    response = yield outgoing
-                    if outgoing is request and response.status_code == 401 and (token := await self._take_changes()):
-                        request.headers["Authorization"] = f"Bearer {token}"
-                        response = yield request
-                    outgoing = await flow.asend(response)
-            except StopAsyncIteration:
-                return
-            finally:
-                await flow.aclose()
-
-    async def _take_changes(self) -> str:
-        """Load the stored tokens; return the token to send if it is a new one, else an empty text."""
         self._file.look_again()
         stored = await self._file.get_tokens()
-        if stored is None or stored == self.context.current_tokens:
-            return ""
-        self.context.current_tokens, self.context.client_info = stored, await self._file.get_client_info()
-        self._file.restore(self)
-        return stored.access_token
+        if stored != self.context.current_tokens:
+            self.context.current_tokens, self.context.client_info = stored, await self._file.get_client_info()
+            self._file.restore(self)
+        async with aclosing(super().async_auth_flow(request)) as flow:
+            with suppress(StopAsyncIteration):
+                outgoing = await anext(flow)
+                while True:
+                    outgoing = await flow.asend((yield outgoing))
 
 
 def _json(value: Any) -> Any:
@@ -317,7 +241,7 @@ class Callback:
 
     def __init__(self) -> None:
         self.uri = ""
-        self._host = b""
+        self._host = ""
         self._state = ""
         self._answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
@@ -328,8 +252,8 @@ class Callback:
         callback = cls()
         server = await asyncio.start_server(callback._serve, "127.0.0.1", port, limit=MAX_HEAD)
         async with server:
-            host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            callback.uri, callback._host = f"http://{host}{PATH}", host.encode()
+            callback._host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            callback.uri = f"http://{callback._host}{PATH}"
             yield callback
 
     def expect(self, state: str) -> None:
@@ -346,42 +270,32 @@ class Callback:
         return await self._answer
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        status = "400 Bad Request"
-        try:
+        with suppress(TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             async with asyncio.timeout(SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-            status = self._status(head)
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ValueError):
-            pass
-        body = _PAGE if status.startswith("200") else b"This is not what Moryflow waits for.\n"
-        fields = (
-            f"HTTP/1.1 {status}",
-            "Content-Type: text/plain; charset=utf-8",
-            f"Content-Length: {len(body)}",
-            "Cache-Control: no-store",
-            "Referrer-Policy: no-referrer",
-            "Connection: close",
-        )
-        with suppress(ConnectionError):
-            writer.write("\r\n".join(fields).encode() + b"\r\n\r\n" + body)
-            await writer.drain()
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                taken = False
+                with suppress(ValueError):  # its address cannot be parsed
+                    taken = self._take(head)
+                status, body = ("200 OK", _PAGE) if taken else ("400 Bad Request", b"This is not what Moryflow waits for.\n")
+                fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nReferrer-Policy: no-referrer"
+                writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\nConnection: close\r\n\r\n".encode() + body)
+                await writer.drain()
         writer.close()
 
-    def _status(self, head: bytes) -> str:
-        """Take the answer from the browser's request, if it is one, and return the HTTP status."""
-        first, *fields = head.split(b"\r\n")
-        words = first.decode("latin-1").split(" ")
-        hosts = [field.partition(b":")[2].strip() for field in fields if field.lower().startswith(b"host:")]
-        if len(words) != 3 or words[0] != "GET" or hosts != [self._host]:
-            return "400 Bad Request"
-        parts = urlsplit(words[1])
+    def _take(self, head: str) -> bool:
+        """Take the answer from the browser's request; return whether it is one."""
+        found = re.match(r"GET (\S+) HTTP/1\.\d\r\n", head)
+        hosts = re.findall(r"(?im)^host:[ \t]*(\S+)\s*$", head)
+        if found is None or hosts != [self._host]:
+            return False
+        parts = urlsplit(found[1])
         given = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        mine = secrets.compare_digest(given.get("state", "").encode(), self._state.encode()) and self._state
+        mine = self._state and secrets.compare_digest(given.get("state", "").encode(), self._state.encode())
         if parts.path != PATH or not mine or self._answer.done():
-            return "404 Not Found"
+            return False
         if "code" in given:
             self._answer.set_result(AuthorizationCodeResult(code=given["code"], state=given["state"], iss=given.get("iss")))
         else:
             said = f"{given.get('error', 'no code')} {given.get('error_description', '')}".strip()
             self._answer.set_exception(ServerGone(f"the login was refused: {said[:300]}"))
-        return "200 OK"
+        return True

@@ -1,366 +1,90 @@
-"""How the helper process reaches a server: a program whose lines have a limit, or an address that is checked."""
+"""How the helper process reaches a server: the SDK's clients, over a program, or over an address that is checked."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
-import signal
 import socket
-import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-import anyio
 import httpx2
-from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
-from mcp_types.methods import parse_server_result
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from moryflow_sdk.support.processes import CALL_MARK, children
 from moryflow_sdk.support.urls import NotPublic, public, vetted
-from pydantic import ValidationError
 
 from .helper import servers_mark
 
 MAX_BYTES = 32 * 1024 * 1024
-"""The largest message, or HTTP response, in bytes."""
-MAX_NOISE = 1000
-"""How many lines on standard output may be no messages before the connection ends."""
-_GRACE = 1.0
+"""The largest HTTP response, in bytes."""
 _LAST_WORDS = 20
-_PARSE_ERROR = -32700
-_ID = re.compile(rb'"id"\s*:\s*"?(\d{1,18})')
-_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+_POLL_INTERVAL = 0.5
 
 
 class ServerGone(Exception):
     """The server cannot be reached any more; the message says why."""
 
 
-class Programs:
-    """The programs of all servers of this process.
-
-    :ivar running: their process ids.
-    :ivar starting: how many programs are being started, so that their process ids are not known yet.
-    """
-
-    def __init__(self) -> None:
-        self.running = set[int]()
-        self.starting = 0
-
-    def reap_orphans(self) -> None:
-        """Reap adopted children that have ended; asyncio waits for the programs themselves."""
-        for child in () if self.starting else children(os.getpid()):
-            if child not in self.running:
-                with suppress(ChildProcessError):
-                    os.waitpid(child, os.WNOHANG)
-
-
 class ServerProgram:
-    """A running server program. The last lines of its standard error are kept, for the message when it ends."""
+    """A server that is a program. The last lines of its standard error are kept, for the message when it ends."""
 
-    def __init__(self, spec: Mapping[str, Any], programs: Programs) -> None:
-        self._spec = spec
-        self._programs = programs
-        self._noise = 0
-        self._ending = False
+    _starting = asyncio.Lock()
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        mark = servers_mark(os.environ.get(CALL_MARK, "mcp"))
+        env = {**spec["env"], CALL_MARK: mark}
+        self._parameters = StdioServerParameters(command=spec["command"], args=list(spec["args"]), env=env, cwd=spec["cwd"])
         self._words: deque[str] = deque(maxlen=_LAST_WORDS)
-        self.ended = ""
+        self._processes: set[int] = set()
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Any]:
-        """Start the program and yield the streams of its messages; afterwards end it, with all processes that it started.
+        """Start the program and yield the streams of its messages; afterwards the SDK ends it with its process group.
 
         :raises OSError: the program cannot be started.
         """
-        process = await self._start()
-        to_client, messages = anyio.create_memory_object_stream[SessionMessage | Exception](16)
-        outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
-        reading = (self._read(process, to_client), self._watch(process, to_client), self._listen(process))
-        tasks = [asyncio.create_task(work) for work in (*reading, self._write(process, from_client))]
+        reading, writing = os.pipe()
+        lines = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reading, "rb"))
+        listening = asyncio.create_task(self._listen(lines))
         try:
-            yield messages, outgoing
-        finally:
-            self._ending = True
-            await _end(process)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for stream in (to_client, messages, outgoing, from_client):
-                stream.close()
-            if process.returncode is not None:
-                self._programs.running.discard(process.pid)
-
-    async def _start(self) -> Any:
-        self._programs.starting += 1
-        try:
-            process = await asyncio.create_subprocess_exec(
-                self._spec["command"],
-                *self._spec["args"],
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**self._spec["env"], CALL_MARK: servers_mark(os.environ.get(CALL_MARK, "mcp"))},
-                cwd=self._spec["cwd"],
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-                limit=MAX_BYTES,
-            )
-            self._programs.running.add(process.pid)
-        finally:
-            self._programs.starting -= 1
-        return process
-
-    def last_words(self) -> str:
-        """Return why the program ended, and the last lines that it printed."""
-        words = " / ".join(word for word in self._words if word.strip())
-        return "; ".join(part for part in (self.ended, f"it said: {words[-1500:]}" if words else "") if part)
-
-    async def _read(self, process: Any, into: Any) -> None:
-        async with into:
+            with os.fdopen(writing, "w") as errors:
+                async with self._starting:
+                    before = set(children(os.getpid()))
+                    client = stdio_client(self._parameters, errlog=errors)
+                    streams = await client.__aenter__()
+                    self._processes = set(children(os.getpid())) - before
             try:
-                async for line in process.stdout:
-                    message = self._message(line)
-                    if message is not None:
-                        await into.send(message)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), _GRACE)
-                if not self._ending:  # if we end it ourselves, its exit code explains nothing
-                    code = process.returncode
-                    how = "it closed its standard output" if code is None else f"the program ended with code {code}"
-                    self.ended = self.ended or how
-            except ValueError:
-                self.ended = f"it printed a line of more than {MAX_BYTES // 2**20} MiB"
-            except ServerGone as error:
-                self.ended = str(error)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
+                yield streams
+            finally:
+                await client.__aexit__(None, None, None)
+        finally:
+            listening.cancel()
+            pipe.close()
 
-    async def _watch(self, process: Any, into: Any) -> None:
-        """End the messages after the program, also if a process that it started keeps its standard output open."""
-        while process.returncode is None:  # `wait` may wait for the pipes too
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _GRACE)
-        await asyncio.sleep(_GRACE)  # for what it printed before
-        if not self._ending:
-            self.ended = self.ended or f"the program ended with code {process.returncode}"
-            into.close()
-
-    def _message(self, line: bytes) -> SessionMessage | None:
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValidationError as error:
-            if failed := _failed_answer(line, error):
-                return failed
-            self._noise += 1
-            self._words.append(line.decode("utf-8", "replace")[:200])
-            if self._noise > MAX_NOISE:
-                raise ServerGone(f"it printed more than {MAX_NOISE} lines that are not messages") from None
-            return None
-
-    async def _write(self, process: Any, messages: Any) -> None:
-        async with messages:
-            async for item in messages:
-                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                process.stdin.write(line.encode() + b"\n")
-                try:
-                    await process.stdin.drain()
-                except OSError:
-                    return
-
-    async def _listen(self, process: Any) -> None:
-        while chunk := await process.stderr.read(65536):
+    async def _listen(self, lines: asyncio.StreamReader) -> None:
+        while chunk := await lines.read(65536):
             self._words.extend(line[:200] for line in chunk.decode("utf-8", "replace").splitlines()[-_LAST_WORDS:])
 
+    @property
+    def ended(self) -> bool:
+        """Whether the program has ended, also if a process that it started keeps its standard output open."""
+        return bool(self._processes) and self._processes.isdisjoint(children(os.getpid()))
 
-UNREADABLE = "its answer cannot be read: "
-NO_ANSWER = "it has neither a result that is an object nor an error"
-NO_REQUEST = "it does not have the id of the request"
+    async def wait(self) -> None:
+        """Wait until the program has ended."""
+        while not self.ended:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_INTERVAL)
 
-
-def _failed_answer(line: bytes, error: ValidationError) -> SessionMessage | None:
-    """Return an error message in place of an answer that cannot be parsed, so that its call does not wait in vain."""
-    first = error.errors(include_url=False)[0]
-    why = first["msg"] if first["type"] == "json_invalid" else NO_ANSWER
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        numbers = _ID.findall(line)
-        sole = len(numbers) == 1 and b'"jsonrpc"' in line and b'"method"' not in line
-        return _error(int(numbers[0]), why) if sole else None
-    if not isinstance(value, dict) or "jsonrpc" not in value or "method" in value:
-        return None
-    number = str(value.get("id"))
-    return _error(int(number), why) if _NUMBER.fullmatch(number) else _error(None, NO_REQUEST)
-
-
-def _error(number: int | None, why: str) -> SessionMessage:
-    data = ErrorData(code=_PARSE_ERROR, message=f"{UNREADABLE}{why}")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=data))
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-
-
-async def _end(process: Any) -> None:
-    """Close the input of the process, and end its whole process group, by force if needed."""
-    with suppress(OSError, RuntimeError):
-        process.stdin.close()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _GRACE)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(OSError):
-            os.killpg(process.pid, number)
-        if process.returncode is None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _GRACE)
-
-
-# ---------------------------------------------------------------- errors for which the SDK would refuse too much
-
-
-PROBLEM = "moryflow.app/problem"
-"""The key in ``_meta`` of a placeholder for an invalid entry of a list; its value says what is wrong."""
-_LISTS = {
-    "tools/list": ("tools", {"inputSchema": {"type": "object"}}),
-    "prompts/list": ("prompts", {}),
-    "resources/list": ("resources", None),
-    "resources/templates/list": ("resourceTemplates", None),
-}
-"""Method of a request for a list → the field with the list, and the placeholder for an invalid entry (its name is added);
-``None`` if invalid entries are left out."""
-
-
-class Exchange:
-    """Repairs messages of a connection on their way to the SDK.
-
-    Without it, the SDK refuses a whole list because of one invalid entry, and lets a call wait for its deadline if its answer
-    has a wrong id.
-
-    :param version: returns the negotiated version of the protocol.
-    """
-
-    def __init__(self, version: Callable[[], str]) -> None:
-        self._version = version
-        self._asked: dict[int, str] = {}
-        self._last = -1
-
-    @asynccontextmanager
-    async def over(self, transport: Any) -> AsyncGenerator[Any]:
-        """Open `transport` and yield its streams."""
-        async with transport as (messages, outgoing):
-            yield _Stream(messages, self._received), _Stream(outgoing, self._sent)
-
-    def _sent(self, item: SessionMessage) -> SessionMessage:
-        message = item.message
-        if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
-            self._asked[message.id] = message.method
-            self._last = max(self._last, message.id)
-        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._asked.pop((message.params or {}).get("requestId", -1), None)
-        return item
-
-    def _received(self, item: Any) -> Any:
-        message = getattr(item, "message", None)
-        if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return item
-        number = int(str(message.id)) if _NUMBER.fullmatch(str(message.id)) else None
-        if number is not None and number <= self._last:  # perhaps a late answer to a cancelled call
-            method = self._asked.pop(number, "")
-            if method in _LISTS and isinstance(message, JSONRPCResponse):
-                self._repair_list(method, message.result)
-        elif len(self._asked) == 1:  # with several open calls, it would not be clear which one it answers
-            waiting, _ = self._asked.popitem()
-            if not isinstance(message, JSONRPCError):
-                return _error(waiting, NO_REQUEST)
-            message.id = waiting
-        return item
-
-    def _repair_list(self, method: str, result: dict[str, Any]) -> None:
-        """Replace the invalid entries of a list by placeholders, or leave them out."""
-        field, shape = _LISTS[method]
-        entries = result.get(field)
-        if isinstance(entries, list) and self._fault(method, result):
-            checked = [(each, self._fault(method, {**result, field: [each]})) for each in entries]
-            mended = [_stand_in(each, why, shape) if why else each for each, why in checked]
-            result[field] = [each for each in mended if each is not None]
-
-    def _fault(self, method: str, result: Mapping[str, Any]) -> str:
-        """Return what is wrong with a result; empty if it is valid."""
-        try:
-            parse_server_result(method, self._version(), result)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            return ": ".join(filter(None, (".".join(map(str, first["loc"][2:])), first["msg"])))
-        return ""
-
-
-def _stand_in(entry: Any, why: str, shape: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if shape is None:
-        return None
-    name = entry.get("name") if isinstance(entry, dict) else None
-    return {"name": str(name)[:200], **shape, "_meta": {PROBLEM: f"the protocol does not allow its definition: {why}"[:300]}}
-
-
-class _Stream:
-    """A stream of messages that passes each of them through a function."""
-
-    def __init__(self, inner: Any, look: Callable[[Any], Any]) -> None:
-        self._inner = inner
-        self._look = look
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def send(self, item: Any) -> None:
-        await self._inner.send(self._look(item))
-
-    async def receive(self) -> Any:
-        return self._look(await self._inner.receive())
-
-    def __aiter__(self) -> _Stream:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _Stream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._inner.aclose()
-
-
-# ---------------------------------------------------------------- addresses
-
-
-_failure: ContextVar[list[str]] = ContextVar("moryflow_mcp_failure")
-
-
-def noted_failure() -> list[str]:
-    """Return a list that will contain the HTTP error of the last message, which the SDK does not report.
-
-    It covers the messages of this task only, because the SDK sends a message in the context of its caller.
-    """
-    _failure.set([])
-    return _failure.get()
-
-
-def _note(why: str) -> None:
-    _failure.get([])[:] = [why] if why else []
+    def last_words(self) -> str:
+        """Return the last lines that the program printed on standard error."""
+        words = " / ".join(word for word in self._words if word.strip())
+        return f"it said: {words[-1500:]}" if words else ""
 
 
 class JudgedTransport(httpx2.AsyncBaseTransport):
@@ -371,12 +95,14 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
     :ivar refused: whether the server required a login.
     :ivar lost: whether the server does not know the session any more.
+    :ivar failure: the status of its newest answer to a message, if that was an error; the SDK does not report it.
     """
 
     def __init__(self, url: str) -> None:
         self._own, self._path = _place(httpx2.URL(url)), httpx2.URL(url).path
         self._local = False
         self.refused = self.lost = False
+        self.failure = ""
         self._connections: dict[str, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -397,11 +123,11 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             self.lost = self.lost or (response.status_code == 404 and "mcp-session-id" in request.headers)
         if (packed := response.headers.get("content-encoding", "identity")) != "identity":
             await response.aclose()  # the size of its decompressed body would have no limit
-            raise _unreadable(f"the answer is compressed with {packed[:20]!r}, which was not requested")
+            raise httpx2.ReadError(f"the answer is compressed with {packed[:20]!r}, which was not requested")
         response.stream = _Bounded(response.stream)
         if own and request.method == "POST":
             said = f"HTTP {response.status_code} {httpx2.codes.get_reason_phrase(response.status_code)}".rstrip()
-            _note("" if not response.is_error or await _explains_itself(response) else said)
+            self.failure = said if response.is_error else ""
         return response
 
     async def aclose(self) -> None:
@@ -460,21 +186,6 @@ def _unintended_address(host: str, answers: Sequence[str]) -> str:
     return next((each for each, address in found if not (public(address) or any(address in one for one in _PRIVATE))), "")
 
 
-async def _explains_itself(response: httpx2.Response) -> bool:
-    """Whether the body is an error message of the protocol; the SDK passes those on, and replaces all others by its own."""
-    if not response.headers.get("content-type", "").lower().startswith("application/json"):
-        return False
-    try:
-        return isinstance(jsonrpc_message_adapter.validate_json(await response.aread(), by_name=False), JSONRPCError)
-    except (ValidationError, httpx2.HTTPError):
-        return False
-
-
-def _unreadable(why: str) -> httpx2.ReadError:
-    _note(why)
-    return httpx2.ReadError(why)
-
-
 class _Bounded(httpx2.AsyncByteStream):
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -484,7 +195,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise _unreadable(f"the answer is larger than {MAX_BYTES // 2**20} MiB")
+                raise httpx2.ReadError(f"the answer is larger than {MAX_BYTES // 2**20} MiB")
             yield piece
 
     async def aclose(self) -> None:

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
-import re
 import resource
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult, ErrorData, Implementation, PromptListChangedNotification, ToolListChangedNotification
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    PromptListChangedNotification,
+    ToolListChangedNotification,
+)
 from moryflow_sdk.support.processes import CALL_MARK, adopt_orphans, end_children, end_marked
 from pydantic import ValidationError
 
@@ -30,19 +37,7 @@ from .definitions import FIELDS, MAX_PROMPT, MAX_TOOLS, tool_hash
 from .helper import servers_mark
 from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
-from .transports import (
-    MAX_BYTES,
-    NO_ANSWER,
-    PROBLEM,
-    UNREADABLE,
-    Exchange,
-    JudgedTransport,
-    Programs,
-    ServerGone,
-    ServerProgram,
-    host_of,
-    noted_failure,
-)
+from .transports import MAX_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
 
 LONGEST_LIST = 20_000
 """How many tools of a server are counted at most."""
@@ -53,6 +48,8 @@ MAX_LISTED = 1000
 LIST_SECONDS = 60.0
 """How old the list of tools may be with which a call is checked; an older one is fetched again."""
 _BACKSTOP = 3600.0
+_STATUS_ONLY = ("Server returned an error response", "Session terminated", "Not Found")
+"""Messages of the SDK for an HTTP status without a message of the server."""
 
 
 class Request:
@@ -85,9 +82,9 @@ class Request:
 class McpConnection:
     """A connection to a server. It has a task of its own, because the SDK requires the same task to open and close it."""
 
-    def __init__(self, spec: Mapping[str, Any], programs: Programs) -> None:
+    def __init__(self, spec: Mapping[str, Any]) -> None:
         self.spec = spec
-        self._program = ServerProgram(spec, programs) if spec.get("command") else None
+        self._program = ServerProgram(spec) if spec.get("command") else None
         self._http = JudgedTransport(spec["url"]) if self._program is None else None
         self._client: Any = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -121,50 +118,53 @@ class McpConnection:
             async with asyncio.timeout(self.spec.get("connect_seconds", 60)):
                 await asyncio.shield(self._ready)
         except TimeoutError:
-            words = self._program.last_words() if self._program else ""
-            late = f"it did not answer within {self.spec.get('connect_seconds', 60):g} s"
-            raise ServerGone("; ".join(filter(None, (late, words)))) from None
+            raise ServerGone(f"it did not answer within {self.spec.get('connect_seconds', 60):g} s") from None
         self._calls.append(request)
-        failure = noted_failure()
+        work = asyncio.ensure_future(getattr(self, f"_{request.do}")(request))
+        gone = asyncio.ensure_future(self._program.wait() if self._program else asyncio.Event().wait())
         try:
-            return await getattr(self, f"_{request.do}")(request)
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise ServerGone(self._why_ended())
+            return work.result()
         except Exception as error:
-            if self._program is not None and self._program.ended:
-                raise ServerGone(self._program.last_words()) from error
+            if isinstance(error, MCPError) and (error.error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed"):
+                raise ServerGone(self._why_ended()) from error
             if self._http is not None and self._http.refused:
                 raise LoginNeeded("it wants a login") from error
-            if failure:
-                raise ServerGone(f"{explain(error)['message']}; {failure[0]}") from error
+            if self._http is not None and self._http.failure and str(error) in _STATUS_ONLY:
+                raise ServerGone(f"{explain(error)['message']}; {self._http.failure}") from error
             raise
         finally:
             self._calls.remove(request)
+            gone.cancel()
+            work.cancel()
+
+    def _why_ended(self) -> str:
+        words = self._program.last_words() if self._program else ""
+        return "; ".join(filter(None, ("it ended" if self._program else "the connection was closed", words)))
 
     # ---------------------------------------------------------------- the connection
 
     async def _live(self) -> None:
-        failure = noted_failure()
         try:
             async with self._make_client() as self._client:
                 self._ready.set_result(None)
                 await self._leave.wait()
         except BaseException as error:
             if not self._ready.done():
-                self._ready.set_exception(self._connection_error(error, failure))
+                self._ready.set_exception(self._connection_error(error))
                 self._ready.exception()  # mark it as retrieved: perhaps nobody waits for it
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    def _connection_error(self, error: BaseException, failure: Sequence[str]) -> ServerGone:
+    def _connection_error(self, error: BaseException) -> ServerGone:
         """Return the error for requests that wait for the connection."""
         said = explain(error)
-        if said["code"] == "mcp_login":
-            return LoginNeeded(said["message"])
-        if self._http is not None and self._http.refused:
-            return LoginNeeded("it wants a login")
-        program = self._program
-        words = program.last_words() if program else "".join(failure)
-        why = words if program and program.ended else "; ".join(filter(None, (said["message"], words)))
-        return ServerGone(f"it cannot be connected to: {why}")
+        if said["code"] == "mcp_login" or (self._http is not None and self._http.refused):
+            return LoginNeeded(said["message"] if said["code"] == "mcp_login" else "it wants a login")
+        more = self._http.failure if self._http else self._program.last_words() if self._program else ""
+        return ServerGone(f"it cannot be connected to: {'; '.join(filter(None, (said['message'], more)))}")
 
     def _make_client(self) -> Client:
         info = Implementation(name="moryflow", version=self.spec.get("client_version", "0"))
@@ -175,9 +175,8 @@ class McpConnection:
             "elicitation_callback": self._elicit,
             "cache": None,
         }
-        exchange = Exchange(lambda: self._client.protocol_version)
         if self._program is not None:
-            return Client(exchange.over(self._program.connect()), **common)
+            return Client(self._program.connect(), **common)
         timeout = httpx2.Timeout(30.0, read=self.spec.get("timeout") or 300.0)
         assert self._http is not None
         auth = signed_in(self.spec)
@@ -185,7 +184,7 @@ class McpConnection:
             transport=self._http, headers=self.spec["headers"], auth=auth, timeout=timeout, trust_env=False
         )
         streams = streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MAX_BYTES)
-        return Client(exchange.over(streams), **common)
+        return Client(streams, **common)
 
     async def _notified(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
@@ -289,23 +288,19 @@ class McpConnection:
     async def _prompts(self) -> list[dict[str, Any]]:
         try:
             found = [each async for each in self._paged(self._client.list_prompts, "prompts")]
-        except MCPError:
+        except (MCPError, ValidationError):
             return []
         return [_prompt(each) for each in found[:MAX_TOOLS]]
 
 
 def _definition(tool: Any) -> dict[str, Any]:
     whole = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if problem := whole.get("_meta", {}).get(PROBLEM):
-        return {"name": whole["name"], "problem": str(problem)}
     return {name: whole[name] for name in FIELDS if name in whole}
 
 
 def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a prompt in a pin; if the prompt is too large or invalid, only its name and the problem."""
+    """Return the entry of a prompt in a pin; if the prompt is too large, only its name and the problem."""
     kept = {key: whole[key] for key in ("name", "title", "description", "arguments") if key in whole}
-    if problem := whole.get("_meta", {}).get(PROBLEM):
-        return {"name": kept["name"], "problem": str(problem)}
     return kept if len(canonical(kept)) <= MAX_PROMPT else {"name": kept["name"][:200], "problem": "it is too large"}
 
 
@@ -322,7 +317,8 @@ def explain(error: BaseException) -> dict[str, str]:
     if isinstance(error, ServerGone):
         return {"code": "mcp_gone", "message": str(error)}
     if isinstance(error, MCPError):
-        return {"code": "mcp_error", "message": f"{_plain_message(error.error.message)} (code {error.error.code})"}
+        first_line = error.error.message.partition("\n")[0]  # the SDK adds pydantic's text for programmers
+        return {"code": "mcp_error", "message": f"{first_line} (code {error.error.code})"}
     if isinstance(error, FileNotFoundError):
         return {"code": "mcp_gone", "message": f"there is no program {error.filename}"}
     if isinstance(error, OSError | httpx2.HTTPError):
@@ -334,23 +330,14 @@ def explain(error: BaseException) -> dict[str, str]:
     if isinstance(error, RuntimeError):  # the SDK raises it for a result that does not fit the tool's output schema
         return {"code": "mcp_invalid_result", "message": str(error)[:500]}
     if isinstance(error, ValidationError):
-        first, *more = error.errors(include_url=False, include_input=False)
-        others = f" (and {len(more)} more)" if more else ""
-        said = f"its answer is not what the protocol asks for: {'.'.join(map(str, first['loc']))}: {first['msg']}{others}"
+        first = error.errors(include_url=False, include_input=False)[0]
+        said = f"its answer is not what the protocol asks for: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         return {"code": "mcp_invalid_result", "message": said[:500]}
     return {"code": "mcp_failed", "message": f"{type(error).__name__}: {error}"[:500]}
 
 
-def _plain_message(message: str) -> str:
-    """Return an error's message; if the SDK put pydantic's text for programmers into it, a plain sentence instead."""
-    if not re.search(r": \d+ validation errors? for ", message):
-        return message
-    invalid = re.search(r"Invalid JSON: .*(?= \[type=)", message)
-    return f"{UNREADABLE}{invalid[0] if invalid else NO_ANSWER}"
-
-
 MAX_MEMORY = 1024 * 1024
-"""KiB of memory. If this process has used more, it ends as soon as it is idle; the next request starts a new one."""
+"""KiB of memory. If this process uses more, because of a server's answer, it ends; the next request starts a new one."""
 LIMIT = 64 * 1024 * 1024
 STEP, GRACE = 0.5, 10.0
 """Seconds between two checks whether the host still runs, and for an orderly end when it does not."""
@@ -364,7 +351,6 @@ class McpWorker:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._requests: dict[int, Request] = {}
         self._connections: dict[str, McpConnection] = {}
-        self._programs = Programs()
 
     async def serve(self, lines: asyncio.StreamReader) -> None:
         """Answer requests until the host closes the input; then end all servers."""
@@ -397,9 +383,6 @@ class McpWorker:
             self._say({"id": number, "error": explain(error)})
         finally:
             del self._tasks[number], self._requests[number]
-            self._programs.reap_orphans()
-            if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MAX_MEMORY:
-                os._exit(0)  # the servers end with this process
 
     async def _do(self, request: Request) -> Any:
         if request.do == "login":
@@ -419,7 +402,7 @@ class McpWorker:
             await known.close()
             known = self._connections.get(key)
         if known is None:
-            known = self._connections[key] = McpConnection(server, self._programs)
+            known = self._connections[key] = McpConnection(server)
         return known
 
 
@@ -430,12 +413,15 @@ def end_servers() -> None:
 
 
 def watch(host: int) -> None:
-    """Start a thread that ends this process after the host has ended, even if a server blocks the orderly way."""
+    """Start a thread that ends this process after the host has ended, or when it takes too much memory."""
 
     def work() -> None:
-        while os.getppid() == host:
+        while os.getppid() == host and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < MAX_MEMORY:
             time.sleep(STEP)
-        time.sleep(GRACE)
+        if os.getppid() == host:
+            print(f"a server made it take more than {MAX_MEMORY >> 20} GiB of memory", file=sys.stderr, flush=True)
+        else:
+            time.sleep(GRACE)
         end_servers()
         os._exit(1)
 
@@ -446,6 +432,7 @@ async def main() -> None:
     """Serve requests from standard input. Standard output of libraries is redirected to standard error."""
     watch(os.getppid())
     adopt_orphans()
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it would print a traceback for each line that is no message
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lines = asyncio.StreamReader(limit=LIMIT)

@@ -18,23 +18,6 @@ def tool(name: str, description: str = "Say it", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": TEXT, **more}
 
 
-ODD = {
-    "half a character": '{"content": [{"type": "text", "text": "\\ud800"}]}',
-    "deep": '{"content": [], "structuredContent": ' + '{"a": ' * 3000 + "1" + "}" * 3001,
-    "a text": '"text"',
-    "a list": '[{"id": 987654}]',
-    "no content": "{}",
-}
-"""Results that no client takes, by what is wrong with them."""
-LOST = {
-    "no id": '"result": {"content": []}',
-    "null": '"error": {"code": -32700, "message": "cannot read it"}, "id": null',
-    "another id": '"result": {"content": []}, "id": 987654',
-    "a name": '"result": {"content": []}, "id": "abc"',
-}
-"""Answers that do not say which request they are for."""
-
-
 def tools() -> list[dict[str, Any]]:
     if MODE == "many":
         return [tool(f"tool_{number:05}") for number in range(10_000)]
@@ -65,18 +48,8 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
         if STATE:
             open(f"{STATE}.waiting", "w", encoding="utf-8").close()  # noqa: PTH123
         time.sleep(3600)
-    if MODE == "flood":
-        while True:
-            sys.stdout.write("x" * 1_000_000)
     if MODE == "structured":
         return {"content": [], "structuredContent": {"n": 1 if name == "right" else "x"}}
-    if MODE == "odd":
-        sys.stdout.write(f'{{"jsonrpc": "2.0", "result": {ODD[args["text"]]}, "id": {number}}}\n')
-        return {"content": [], "late": True}  # nobody waits for a second answer any more
-    if MODE == "lost":
-        sys.stdout.write(f'{{"jsonrpc": "2.0", {LOST[args["text"]]}}}\n')
-        sys.stdout.flush()
-        return {}
     if MODE == "parts":
         picture = {"type": "image", "mimeType": "image/png", "data": PIXEL}
         return {"content": [picture] * 1000 + [{"type": "text", "text": "the last"}]}
@@ -86,8 +59,6 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
         send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
         answer = json.loads(sys.stdin.readline())
         return {"content": [{"type": "text", "text": json.dumps(answer.get("result") or answer.get("error"))}]}
-    if args.get("text") == "orphans":
-        subprocess.run(["/bin/sh", "-c", "for _ in 1 2 3; do sleep 0 & done"], check=True)
     text = args.get("text") or json.dumps(sorted(os.environ))
     return {"content": [{"type": "text", "text": text}]}
 
@@ -107,16 +78,13 @@ def shelf(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
                 "prompts": [
                     {**PROMPT, "description": "Greet everybody"} if changed else PROMPT,
                     large,
-                    {"name": "odd", "arguments": 3},
                 ]
             }
         case "prompts/get":
             text = WRITTEN.format(**{"tone": "plain", **params.get("arguments", {})})
             return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
         case "resources/list":
-            return {
-                "resources": [{"uri": "note://today", "name": "today", "description": "The note of today"}, {"name": "odd"}]
-            }
+            return {"resources": [{"uri": "note://today", "name": "today", "description": "The note of today"}]}
         case "resources/templates/list":
             return {"resourceTemplates": [{"uriTemplate": "note://{day}", "name": "a day"}]}
         case "resources/read":
@@ -135,9 +103,6 @@ def main() -> None:
 
     if MODE == "noise":
         print("Server is starting…\n{not json}\n\n[]")
-    if MODE == "storm":
-        while True:
-            print("noise")
     if MODE == "family":  # none listens to the end of its input, one leaves its process group, one its environment too
         for own_group, environment in ((False, None), (True, None), (True, {})):
             child = subprocess.Popen(["/bin/sleep", "3600"], start_new_session=own_group, env=environment)
@@ -164,8 +129,6 @@ def main() -> None:
             result = {"tools": [tool(f"t{page}")], "nextCursor": str(page + 1)} if MODE == "endless" else {"tools": tools()}
         elif method == "tools/call":
             result = called(message["params"]["name"], message["params"].get("arguments") or {}, send, number)
-            if not result:
-                continue
         elif MODE == "shelf" and (answer := shelf(method, message.get("params") or {})) is not None:
             result = answer
         elif number is None:

@@ -93,21 +93,6 @@ def test_a_helper_that_has_ended_is_not_signalled_any_more(
     assert late == []
 
 
-def test_what_a_server_left_behind_does_not_stay_when_it_has_ended(servers: Servers) -> None:
-    """The helper adopts it, and asks for its exit code after the next request; that of a server stays asyncio's (S0.36)."""
-    servers.review({"good": settings_of("good"), "dying": settings_of("dying")})
-    assert servers.call("good", "echo", text="orphans").result.status == "ok"
-    (helper,) = _children(os.getpid(), "mcp.worker")
-    ending = time.monotonic() + SECONDS
-    while sum(map(_lives, _children(helper))) > 1 and time.monotonic() < ending:
-        time.sleep(0.01)
-    assert "ended with code 7" in servers.call("dying", "echo", text="x").result.output
-    assert servers.call("good", "echo", text="hi").result.output == "hi"
-    while not all(map(_lives, _children(helper))) and time.monotonic() < ending:
-        time.sleep(0.01)
-    assert all(map(_lives, _children(helper)))
-
-
 def _lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -15,8 +15,8 @@ from moryflow_sdk import ConfigError
 from .conftest import Servers, settings_of
 
 MODES = (
-    "good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "flood", "storm", "odd", "twins",
-    "parts", "old", "invalid", "lost", "outlived", "endless",
+    "good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "twins", "parts", "old", "invalid",
+    "outlived", "endless",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def test_death_in_a_call_costs_the_call(nasty: tuple[Servers, Any]) -> None:
     host, _ = nasty
     for server in ("dying", "dying", "outlived"):  # the last leaves a process that keeps its standard output open
         result = host.call(server, "echo", text="x").result
-        assert (result.status, result.code) == ("error", "mcp_gone") and "ended with code 7" in result.output
+        assert (result.status, result.code) == ("error", "mcp_gone") and result.output.startswith("it ended")
     assert host.call("good", "echo", text="still there").result.output == "still there"
 
 
@@ -61,18 +61,6 @@ def test_silence_ends_with_the_deadline(nasty: tuple[Servers, Any]) -> None:
 def test_noise_on_standard_output_is_passed_over(nasty: tuple[Servers, Any]) -> None:
     host, _ = nasty
     assert host.call("noise", "echo", text="hi").result.output == "hi"
-
-
-def test_noise_without_end_is_no_server(nasty: tuple[Servers, Any]) -> None:
-    _, found = nasty
-    assert "lines that are not messages" in str(found["storm"])
-
-
-def test_a_flood_costs_the_call(nasty: tuple[Servers, Any]) -> None:
-    host, _ = nasty
-    result = host.call("flood", "echo", text="x").result
-    assert (result.status, result.code) == ("error", "mcp_gone") and "a line of more than" in result.output
-    assert host.call("good", "echo", text="still there").result.output == "still there"
 
 
 def test_of_10000_tools_a_few_are_pinned_and_the_rest_counted(nasty: tuple[Servers, Any]) -> None:
@@ -108,55 +96,22 @@ def test_a_list_that_changes_at_each_call_is_withheld(nasty: tuple[Servers, Any]
     assert host.lock()["changing"]["withheld"] == {"echo": "changed: description"}
 
 
+def test_a_server_with_an_invalid_definition_is_refused_and_the_tool_is_named(nasty: tuple[Servers, Any]) -> None:
+    """The SDK refuses its list; the message says which entry is wrong (invariant 9)."""
+    _, found = nasty
+    assert "tools.0.inputSchema" in str(found["invalid"])
+
+
 def test_structured_output_is_held_against_its_schema(nasty: tuple[Servers, Any]) -> None:
     host, _ = nasty
     assert host.call("structured", "right").result.output == '{"n": 1}'
     assert host.call("structured", "wrong").result.code == "mcp_invalid_result"
 
 
-def test_tools_with_an_invalid_definition_are_named_and_their_neighbour_is_offered(nasty: tuple[Servers, Any]) -> None:
-    """The SDK would refuse the whole list for one of them."""
-    host, _ = nasty
-    assert [name for name in host.tools() if "__invalid__" in name] == ["mcp__invalid__echo"]
-    assert host.call("invalid", "echo", text="hi").result.output == "hi"
-    problems = {tool["name"]: tool.get("problem", "") for tool in host.lock()["invalid"]["tools"]}
-    assert problems["text"].startswith("the protocol does not allow its definition: inputSchema: ")
-    assert all(problems[name] for name in ("list", "none", "None"))
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("no id", "the id of the request"), ("null", "cannot read it"), ("another id", "the id of the"), ("a name", "the id of")],
-)
-def test_an_answer_to_no_request_ends_the_call_that_waits(nasty: tuple[Servers, Any], text: str, why: str) -> None:
-    """It does not wait for its deadline (invariant 9)."""
-    host, _ = nasty
-    result = host.call("lost", "echo", text=text).result
-    assert result.status == "error" and why in result.output and "took longer" not in result.output
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("half a character", "its answer cannot be read: Invalid JSON"),
-        ("deep", "its answer cannot be read: Invalid JSON: recursion limit"),
-        ("a text", "its answer cannot be read: it has neither a result"),
-        ("a list", "its answer cannot be read: it has neither a result"),
-        ("no content", "its answer is not what the protocol asks for: content: Field required"),
-    ],
-)
-def test_an_answer_that_cannot_be_read_ends_its_call_with_one_line(nasty: tuple[Servers, Any], text: str, why: str) -> None:
-    """The call does not wait for its deadline, whatever ids are in its answer; no link of a library is shown (invariant 9)."""
-    host, _ = nasty
-    result = host.call("odd", "echo", text=text).result
-    assert result.status == "error" and why in result.output
-    assert "\n" not in result.output and "http" not in result.output
-
-
 def test_a_server_of_an_unknown_version_is_refused_for_that(nasty: tuple[Servers, Any]) -> None:
     """And not because its program has ended, which it did when it was refused."""
     _, found = nasty
-    assert "1999-01-01" in str(found["old"]) and "ended" not in str(found["old"])
+    assert "1999-01-01" in str(found["old"]) and "it ended" not in str(found["old"])
 
 
 @pytest.mark.parametrize(

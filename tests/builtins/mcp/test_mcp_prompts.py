@@ -118,9 +118,8 @@ def test_servers_without_resources_cost_no_tool(servers: Servers) -> None:
 
 def test_a_prompt_that_is_too_large_is_withheld_and_not_kept(shelf: Servers) -> None:
     """The pins are read at every start; a server may not make that take long."""
-    large, odd = shelf.lock()["shelf"]["prompts"][1:]
+    (large,) = shelf.lock()["shelf"]["prompts"][1:]
     assert large == {"name": "large", "problem": "it is too large"}
-    assert odd["name"] == "odd" and "arguments: Input should be a valid list" in odd["problem"]
     assert "shelf:large" not in shelf.command("mcp", "show", "shelf")
     assert "they were accepted" in shelf.command("mcp", "test", "shelf")
 

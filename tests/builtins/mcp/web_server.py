@@ -50,7 +50,7 @@ class WebServer(ThreadingHTTPServer):
         self.seen: list[tuple[str, str, str]] = []
         self.logins: dict[str, dict[str, str]] = {}
         self.tokens: set[str] = set()
-        self.released, self.limited = threading.Event(), threading.Event()
+        self.released = threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def close(self) -> None:
@@ -164,13 +164,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _mixed(self, number: int, text: str) -> None:
         """Answer with a status of HTTP, or with an error of the protocol, whose status may be one of an error too."""
-        if text == "limited":
-            self._say(429, {})
-            self.web.limited.set()
-            return
-        if text == "after limited":
-            self.web.limited.wait(60)
-            time.sleep(0.2)  # until it has been read
         error = {"code": -32602, "message": "no such text"}
         self._say(400 if text == "bad request" else 200, {"jsonrpc": "2.0", "id": number, "error": error})
 
