@@ -18,8 +18,8 @@ services = ("emit", "files", "history")
 config_model = SnapshotSettings
 config_path = "agents.runtime.snapshots"
 
-_ELSEWHERE = frozenset({"read", "web_fetch", "web_search"})
-"""Domains whose tools do not change files of the vault."""
+_ELSEWHERE = frozenset({"read", "web_fetch", "web_search", "task"})
+"""Domains whose tools do not change files of the vault themselves; a sub-agent records its own changes."""
 
 
 @hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish", "session.deleted"))
@@ -34,9 +34,7 @@ async def event(event: Event, turn: Turn | None) -> None:
         case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE:
             from . import recorder
 
-            if event.data["domain"] == "task":  # the child session records its own changes
-                recorder.open_records(turn)
-            elif turn.config.enabled:
+            if turn.config.enabled:
                 await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
             else:
                 recorder.switched_off(turn)
@@ -55,9 +53,9 @@ async def event(event: Event, turn: Turn | None) -> None:
         case _:
             pass
     if turn.spawned is not None and event.type in ("turn.start", "turn.finish"):
-        from .recorder import link
+        from .recorder import note_subagent
 
-        link(turn, over=event.type == "turn.finish")
+        note_subagent(turn, over=event.type == "turn.finish")
 
 
 @hookimpl

@@ -1,10 +1,8 @@
-"""The journal of a session's changes to files: one file for each session, one line of JSON for each record.
+"""The journal of a vault's changes: one file for each session, one line of JSON for each change.
 
-A *segment* is a part of a step in which calls that may change files ran. A *link* says that an answer of this session started
-a turn of a child session. A *gap* is an answer whose changes were not recorded. *Taken* names a deleted session whose records
-of shared answers were copied here. *Begun* says from which answer on this file records the session's changes. A *span* joins
-the changes of one file in the segments of some answers, and of the children they started. All are named tuples: as
-dataclasses they would cost the first change of a process 4 ms.
+A *change* is a part of a step in which calls that may change files ran: the answer with the calls, the tree before, the tree
+after. Forks and imports share answers, so the changes of an answer are sought in all files. A *span* joins the changes of one
+file in some answers, and in the turns of the sub-agents they started.
 """
 
 from __future__ import annotations
@@ -12,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,183 +19,136 @@ from typing import Any, NamedTuple
 from .shadow import UNRECORDED, Blob, BlobChange, Shadow
 
 
-class Begun(NamedTuple):
-    """The first line: the answer for which this file was created, and when; and where earlier answers are recorded.
+class Change(NamedTuple):
+    """The files of the vault before and after calls of one answer. A dataclass would cost the first change of a process 4 ms.
 
-    :ivar at: ISO 8601, as in nodes.
-    :ivar before: the sessions that a fork or an import was made from; the session itself if it was imported again.
-    """
+    A sub-agent's turn begins with a change without files, which ends with the turn.
 
-    node: str
-    at: str
-    before: tuple[str, ...] = ()
-
-    def covers(self, nodes: Collection[str], since: str) -> bool:
-        """Whether this file covers `nodes`, which are a turn or a part of one; `since`: when the first of them was made."""
-        return self.node in nodes or since >= self.at
-
-
-class Segment(NamedTuple):
-    """The files of the vault before and after calls of one answer.
-
-    :ivar node: the model's answer with the calls.
+    :ivar id: later lines with the same id replace earlier ones.
+    :ivar node: the model's answer with the calls; `above`: the answer of the parent session that started its turn.
     :ivar before: the tree before the first call ran; `began` is its number in the order of all snapshots.
     :ivar after: the tree after the last call; empty while calls run, and for ever if the host was killed.
     :ivar named: the files that the calls declared to write, relative to the vault; absolute if outside.
     :ivar commands: the tools that may write any file, such as ``bash``.
-    :ivar mixed: those of `named` that someone else wrote too before the segment ended.
+    :ivar mixed: those of `named` that someone else wrote too before the change ended.
+    :ivar agent: the sub-agent, with its session; `pid` is the process that runs it, 0 when it has ended.
+    :ivar reason: why the changes could not be recorded.
     """
 
+    id: str
     node: str
-    turn: str
-    before: str
-    began: int
+    above: str = ""
+    before: str = ""
+    began: int = 0
     after: str = ""
     ended: int = 0
     named: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     mixed: tuple[str, ...] = ()
-
-
-class SpawnLink(NamedTuple):
-    """The turn `by` of a child `session`, which the answer `node` in this session's `turn` started.
-
-    :ivar pid: the process that runs the child's turn; `over`: the turn has ended.
-    """
-
-    node: str
-    turn: str
-    session: str
-    by: str
-    agent: str
-    pid: int
-    over: bool = False
+    agent: str = ""
+    pid: int = 0
+    reason: str = ""
 
     @property
     def running(self) -> bool:
-        """Whether the child's turn is running: it has not ended, and its process lives."""
-        if self.over:
+        """Whether this is the turn of a sub-agent that has not ended, and whose process lives."""
+        if not self.pid:
             return False
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            return True
+        except OSError as error:
+            return not isinstance(error, ProcessLookupError)
         return True
 
 
-class Gap(NamedTuple):
-    """An answer whose changes could not be recorded, and why."""
-
-    node: str
-    turn: str
-    reason: str
+def file_of(folder: Path, session: str) -> Path:
+    """Return the file with the changes of a session."""
+    return folder / "sessions" / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}.jsonl"
 
 
-class Taken(NamedTuple):
-    """The records of a deleted session, about answers that this session shares, have been copied here."""
-
-    session: str
-
-
-JournalLine = Begun | Segment | SpawnLink | Gap | Taken
-_KINDS: Mapping[str, type[JournalLine]] = {"begun": Begun, "segment": Segment, "link": SpawnLink, "gap": Gap, "taken": Taken}
+def add(file: Path, *changes: Change) -> None:
+    """Append `changes` to a session's file."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(change._asdict()) + "\n" for change in changes)
 
 
-class Log:
-    """The records of one session; a later line about the same thing replaces an earlier one."""
-
-    def __init__(self) -> None:
-        self.segments: dict[int, Segment] = {}
-        self.links: dict[str, SpawnLink] = {}
-        self.gaps: dict[str, Gap] = {}
-        self.taken: set[str] = set()
-        self.begun: list[Begun] = []
-
-    def add(self, line: JournalLine) -> None:
-        match line:
-            case Begun():
-                self.begun.append(line)
-            case Segment():
-                self.segments[line.began] = line
-            case SpawnLink():
-                self.links[line.by] = line
-            case Gap():
-                self.gaps[line.node] = line
-            case Taken():
-                self.taken.add(line.session)
-
-    def nodes(self) -> set[str]:
-        """Return the answers that have a record."""
-        lines: Iterable[Segment | SpawnLink | Gap] = (*self.segments.values(), *self.links.values(), *self.gaps.values())
-        return {line.node for line in lines}
+def changes_in(file: Path) -> dict[str, Change]:
+    """Return the changes in a session's file by id; an incomplete line is skipped."""
+    found: dict[str, Change] = {}
+    with suppress(FileNotFoundError):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError, TypeError, AttributeError):
+                fields: Any = json.loads(line)
+                lists: Any = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+                change = Change(**(fields | lists))
+                found[change.id] = change
+    return found
 
 
-class JournalFiles:
-    """The file with the records of one session."""
-
-    def __init__(self, folder: Path, session: str) -> None:
-        self._file = folder / "sessions" / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}.jsonl"
-
-    @property
-    def exist(self) -> bool:
-        return self._file.exists()
-
-    @property
-    def changed(self) -> float:
-        """The time of the last record, in seconds since the epoch."""
-        return self._file.stat().st_mtime
-
-    def clear(self) -> None:
-        self._file.unlink(missing_ok=True)
-
-    def add(self, line: JournalLine) -> None:
-        kind = next(name for name, shape in _KINDS.items() if isinstance(line, shape))
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"is": kind, **line._asdict()}) + "\n")
-
-    def log(self) -> Log:
-        """Return the records; an incomplete line is skipped."""
-        log = Log()
-        for line in self._lines():
-            log.add(line)
-        return log
-
-    def _lines(self) -> Iterator[JournalLine]:
-        try:
-            lines = self._file.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return
-        for text in lines:
-            try:
-                fields: dict[str, Any] = json.loads(text)
-                lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-                yield _KINDS[fields.pop("is")](**{**fields, **lists})
-            except (ValueError, TypeError, KeyError, AttributeError):
-                continue
+def all_changes(shadow: Shadow) -> dict[str, Change]:
+    """Return the changes of all sessions of the vault by id."""
+    files = sorted((shadow.folder / "sessions").glob("*.jsonl"))
+    return {id: change for file in files for id, change in changes_in(file).items()}
 
 
-class FoundSegments:
-    """The records of some answers.
+def of_answers(changes: Mapping[str, Change], nodes: Collection[str]) -> list[Change]:
+    """Return those of `changes` that belong to the answers `nodes`, or to sub-agents that these started, in order."""
+    wanted, seen = set(nodes), set[str]()
+    while wanted - seen:
+        fresh, seen = wanted - seen, wanted | seen
+        wanted |= {change.node for change in changes.values() if change.above in fresh and change.node}
+    return sorted((change for change in changes.values() if {change.node, change.above} & wanted), key=lambda one: one.began)
 
-    :ivar segments: the segments of these answers and of their children, in order.
-    :ivar cut_off: the numbers (`began`) of segments that a killed host left open.
-    :ivar running: children that are still running.
+
+class FoundChanges:
+    """The changes of some answers and of the sub-agents they started.
+
+    :ivar changes: those with files, in order; `cut_off`: the numbers (`began`) of those that a killed host left open.
+    :ivar running: sub-agents that are still running.
+    :ivar reasons: why changes could not be recorded.
+    :ivar nodes: the answers that have any.
     """
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []
+        self.changes: list[Change] = []
         self.cut_off: set[int] = set()
-        self.running: list[SpawnLink] = []
-        self.gaps: list[Gap] = []
+        self.running: list[str] = []
+        self.reasons: list[str] = []
+        self.nodes: set[str] = set()
+
+
+def find_changes(shadow: Shadow, nodes: Collection[str]) -> FoundChanges:
+    """Return the changes of the answers `nodes`."""
+    known, found = all_changes(shadow), FoundChanges()
+    for change in of_answers(known, nodes):
+        found.nodes |= {change.node, change.above}
+        if change.running:
+            found.running.append(change.agent)
+        elif change.reason:
+            found.reasons.append(change.reason)
+        elif change.before and not change.after:
+            found.cut_off.add(change.began)
+            found.changes.append(_with_end(change, known, shadow))
+        elif change.before:
+            found.changes.append(change)
+    return found
+
+
+def _with_end(change: Change, known: Mapping[str, Change], shadow: Shadow) -> Change:
+    """Return a change that was cut off with an end: where the next one of the vault began, or now."""
+    later = [one for one in known.values() if one.before and one.began > change.began]
+    if later:
+        following = min(later, key=lambda one: one.began)
+        return change._replace(after=following.before, ended=following.began, commands=("a call cut off",))
+    taken = shadow.snapshot()
+    return change._replace(after=taken.tree, ended=taken.number, commands=("a call cut off",))
 
 
 class Span(NamedTuple):
-    """The change of one file over all segments.
+    """The change of one file over all changes.
 
-    :ivar broken: someone else wrote the file too, between two segments or during one.
+    :ivar broken: someone else wrote the file too, between two changes or during one.
     :ivar commands: if no call named the file, the tools that may have changed it; the user may have too.
     """
 
@@ -212,83 +164,24 @@ class Span(NamedTuple):
         return UNRECORDED in {blob.mode for blob in (self.before, self.after) if blob is not None}
 
 
-def find_segments(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -> FoundSegments:
-    """Return the records of `nodes` and of the children they started.
-
-    :param sessions: the session itself, and those it was forked or imported from, which recorded the shared answers.
-    """
-    found = FoundSegments()
-    for session in sessions:
-        _gather(shadow, found, JournalFiles(shadow.folder, session).log(), nodes=nodes)
-    once = {segment.began: segment for segment in found.segments}  # forks of a deleted session have copies of the same records
-    found.segments = [once[began] for began in sorted(once)]
-    return found
-
-
-def recorded_elsewhere(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Collection[str], since: str) -> list[str]:
-    """Return which of `sessions` may have recorded `nodes` of `session` elsewhere: an import brought their answers alone.
-
-    :param sessions: the sessions that the session's state lists as having records (``recorded_as``).
-    :param since: when the first of `nodes` was made.
-    """
-    logs = {name: records.log() for name in (*sessions, session) if (records := JournalFiles(shadow.folder, name)).exist}
-    if session in logs and any(begun.covers(nodes, since) for begun in logs[session].begun):
-        return []
-    known = {name for log in logs.values() for name in log.taken}
-    known |= {name for name, log in logs.items() if not _was_imported_again(name, log, nodes, since)}
-    return [name for name in sessions if name not in known]
-
-
-def _was_imported_again(session: str, log: Log, nodes: Collection[str], since: str) -> bool:
-    """Whether `session` was imported again after `nodes` were made, which began a new file for it."""
-    return any(session in begun.before and not begun.covers(nodes, since) for begun in log.begun)
-
-
-def _gather(shadow: Shadow, found: FoundSegments, log: Log, *, nodes: Collection[str] = (), turn: str = "") -> None:
-    """Add the records in `log` that belong to `nodes` or to `turn` to `found`, with those of their children."""
-    ordered = sorted(log.segments.values(), key=lambda segment: segment.began)
-    found.gaps += [gap for gap in log.gaps.values() if gap.node in nodes or gap.turn == turn]
-    for place, segment in enumerate(ordered):
-        if segment.node not in nodes and segment.turn != turn:
-            continue
-        if not segment.after:
-            found.cut_off.add(segment.began)
-            segment = _with_end(segment, ordered[place + 1] if place + 1 < len(ordered) else None, shadow)
-        found.segments.append(segment)
-    for link in log.links.values():
-        if link.node in nodes or link.turn == turn:
-            found.running += [link] if link.running else []
-            _gather(shadow, found, JournalFiles(shadow.folder, link.session).log(), turn=link.by)
-
-
-def _with_end(segment: Segment, following: Segment | None, shadow: Shadow) -> Segment:
-    """Return a segment that was cut off with an end: where the next segment of its session began, or now."""
-    if following is not None:
-        after, ended = following.before, following.began
-    else:
-        taken = shadow.snapshot()
-        after, ended = taken.tree, taken.number
-    return Segment(segment.node, segment.turn, segment.before, segment.began, after, ended, commands=("a call cut off",))
-
-
-def spans(shadow: Shadow, found: FoundSegments) -> tuple[list[Span], list[str]]:
+def spans(shadow: Shadow, found: FoundChanges) -> tuple[list[Span], list[str]]:
     """Return the span of each file that the calls changed, and the files that someone else changed meanwhile."""
-    named = {name for segment in found.segments for name in segment.named}
-    own: dict[str, list[tuple[Segment, BlobChange]]] = {}
+    named = {name for change in found.changes for name in change.named}
+    own: dict[str, list[tuple[Change, BlobChange]]] = {}
     others: set[str] = set()
-    for segment in found.segments:
-        for difference in shadow.differences(segment.before, segment.after):
-            if segment.commands or _is_named(difference.path, _names_during(segment, found)):
-                own.setdefault(difference.path, []).append((segment, difference))
+    for change in found.changes:
+        for difference in shadow.differences(change.before, change.after):
+            if change.commands or _is_named(difference.path, _names_during(change, found)):
+                own.setdefault(difference.path, []).append((change, difference))
             else:
                 others.add(difference.path)
     joined = [_join(path, changes, found, path in named) for path, changes in sorted(own.items())]
     return joined, sorted(others - own.keys())
 
 
-def _names_during(segment: Segment, found: FoundSegments) -> set[str]:
-    """Return the files that calls during `segment` declared to write: its own calls and those of children."""
-    at_once = (other for other in found.segments if other.began < segment.ended and segment.began < other.ended)
+def _names_during(change: Change, found: FoundChanges) -> set[str]:
+    """Return the files that calls during `change` declared to write: its own calls and those of children."""
+    at_once = (other for other in found.changes if other.began < change.ended and change.began < other.ended)
     return {name for other in at_once for name in other.named}
 
 
@@ -297,32 +190,32 @@ def _is_named(path: str, names: Collection[str]) -> bool:
     return path in names or any(path[:place] in names for place, letter in enumerate(path) if letter == "/")
 
 
-def _join(path: str, changes: Sequence[tuple[Segment, BlobChange]], found: FoundSegments, named: bool) -> Span:
+def _join(path: str, changes: Sequence[tuple[Change, BlobChange]], found: FoundChanges, named: bool) -> Span:
     moments: list[tuple[int, Blob | None]] = []
-    for segment, difference in changes:
-        moments += [(segment.began, difference.before), (segment.ended, difference.after)]
+    for change, difference in changes:
+        moments += [(change.began, difference.before), (change.ended, difference.after)]
     moments.sort(key=lambda moment: moment[0])
-    broken = any(path in segment.mixed or segment.began in found.cut_off for segment, _ in changes)
+    broken = any(path in change.mixed or change.began in found.cut_off for change, _ in changes)
     broken = broken or any(_changed_between(*pair, changes) for pair in pairwise(moments))
-    commands = sorted({tool for segment, _ in changes for tool in segment.commands})
+    commands = sorted({tool for change, _ in changes for tool in change.commands})
     return Span(path, moments[0][1], moments[-1][1], broken, () if named else tuple(commands))
 
 
 def _changed_between(
-    first: tuple[int, Blob | None], second: tuple[int, Blob | None], changes: Sequence[tuple[Segment, BlobChange]]
+    first: tuple[int, Blob | None], second: tuple[int, Blob | None], changes: Sequence[tuple[Change, BlobChange]]
 ) -> bool:
     """Whether a file changed between two moments although none of the calls ran then."""
     if first[1] == second[1]:
         return False
-    return not any(segment.began <= first[0] and second[0] <= segment.ended for segment, _ in changes)
+    return not any(change.began <= first[0] and second[0] <= change.ended for change, _ in changes)
 
 
-def unrecorded_files(shadow: Shadow, found: FoundSegments, seen: Collection[str]) -> Iterator[tuple[str, str]]:
+def unrecorded_files(shadow: Shadow, found: FoundChanges, seen: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the files that calls wrote but that no snapshot holds, each with the reason."""
-    names = {name for segment in found.segments for name in segment.named if not _is_above(name, seen)}
+    names = {name for change in found.changes for name in change.named if not _is_above(name, seen)}
     if not names:
         return
-    recorded = shadow.paths(found.segments[-1].after) | shadow.paths(found.segments[0].before)
+    recorded = shadow.paths(found.changes[-1].after) | shadow.paths(found.changes[0].before)
     for name in sorted(names):
         if name not in recorded and (reason := shadow.why_unrecorded(name)):
             yield name, reason

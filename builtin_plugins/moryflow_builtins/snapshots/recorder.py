@@ -10,13 +10,12 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Target, ToolError, Turn
 
-from .journal import Begun, Gap, JournalFiles, JournalLine, Segment, SpawnLink, Taken, find_segments
+from .journal import Change, add, all_changes, changes_in, file_of, of_answers
 from .shadow import Shadow, VaultTree
 
 _FRESH = 1.0
@@ -32,7 +31,7 @@ def shadow_of(turn: Turn) -> Shadow:
 async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
     """Record that `call` is about to run; take a snapshot unless there is a fresh one."""
     if "off" in turn.session_state:
-        _write(turn, Gap(turn.node, turn.id, turn.session_state["off"]))
+        _not_recorded(turn, turn.session_state["off"])
         return
     command = domain != "edit"
     segment = _open_segment(turn)
@@ -42,7 +41,7 @@ async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
         return
     if not segment["used"]:
         segment["used"] = True
-        _write(turn, Segment(turn.node, turn.id, segment["tree"], segment["number"]))
+        _write(turn, before=segment["tree"], began=segment["number"])
     if command:
         segment["running"].append(call)
         segment["commands"] = sorted({*segment["commands"], tool})
@@ -79,29 +78,15 @@ async def finish(turn: Turn) -> None:
         _close_segment(turn, segment, snapshot)
 
 
-def open_records(turn: Turn) -> JournalFiles:
-    """Return the file of the turn's records, and mark the session as having records; an export includes that mark."""
-    kept: list[str] = turn.session_state.setdefault("recorded_as", [])
-    records = JournalFiles(shadow_of(turn).folder, turn.session)
-    if not records.exist:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        records.add(Begun(turn.node, now, tuple(kept)))
-    if turn.session not in kept:  # a fork or an import inherits the list of the session it was made from
-        kept.append(turn.session)
-    return records
-
-
-def link(turn: Turn, *, over: bool = False) -> None:
-    """Record in the parent session that it started this turn, so its undo includes this turn's changes."""
-    if turn.spawned is not None and turn.parent is not None:
-        by = turn.spawned
-        line = SpawnLink(by.node, by.turn, turn.session, turn.id, turn.agent.id, os.getpid(), over)
-        JournalFiles(shadow_of(turn).folder, turn.parent).add(line)
+def note_subagent(turn: Turn, *, over: bool) -> None:
+    """Record that a sub-agent's turn has begun or ended, so that an undo of its parent waits for it."""
+    agent = f"{turn.agent.id} {turn.session}"
+    _add(turn, Change(turn.id, "", _above(turn), agent=agent, pid=0 if over else os.getpid()))
 
 
 def switched_off(turn: Turn) -> None:
     """Record that a step may change files while recording is switched off in the configuration."""
-    _write(turn, Gap(turn.node, turn.id, "agents.runtime.snapshots.enabled was false"))
+    _not_recorded(turn, "agents.runtime.snapshots.enabled was false")
 
 
 # -------------------------------------------------------------------- inside
@@ -151,7 +136,7 @@ async def _take_snapshot(turn: Turn) -> VaultTree | None:
     except (ToolError, OSError) as error:
         reason = turn.session_state["off"] = str(error)
         turn.emit("notice", text=f"changes to files cannot be undone in this session: {reason}")
-        _write(turn, Gap(turn.node, turn.id, reason))
+        _not_recorded(turn, reason)
         return None
 
 
@@ -159,16 +144,25 @@ def _close_segment(turn: Turn, segment: dict[str, Any], snapshot: VaultTree) -> 
     named: dict[str, str] = segment["named"]
     mixed = [path for path, seen in named.items() if seen and _state_of(turn.vault / path) != seen]
     _write(
-        turn,
-        Segment(
-            segment["node"], turn.id, segment["tree"], segment["number"], snapshot.tree, snapshot.number,
-            tuple(sorted(named)), tuple(segment["commands"]), tuple(sorted(mixed)),
-        ),
+        turn, before=segment["tree"], began=segment["number"], after=snapshot.tree, ended=snapshot.number,
+        named=tuple(sorted(named)), commands=tuple(segment["commands"]), mixed=tuple(sorted(mixed)),
     )  # fmt: skip
 
 
-def _write(turn: Turn, line: JournalLine) -> None:
-    open_records(turn).add(line)
+def _write(turn: Turn, **fields: Any) -> None:
+    _add(turn, Change(f"{turn.id}:{fields['began']}", turn.node, _above(turn), **fields))
+
+
+def _not_recorded(turn: Turn, reason: str) -> None:
+    _add(turn, Change(f"{turn.id}:{turn.node}", turn.node, _above(turn), reason=reason))
+
+
+def _add(turn: Turn, change: Change) -> None:
+    add(file_of(shadow_of(turn).folder, turn.session), change)
+
+
+def _above(turn: Turn) -> str:
+    return turn.spawned.node if turn.spawned is not None else ""
 
 
 def _names_in_tree(vault: Path, target: Target) -> Iterable[str]:
@@ -190,7 +184,7 @@ def _state_of(path: Path) -> str:
 
 
 async def forget(turn: Turn, sessions: Sequence[str], heirs: Mapping[str, Sequence[str]]) -> None:
-    """Remove the records of `sessions`; those of nodes that other sessions share are first copied to these (`heirs`)."""
+    """Remove the changes of `sessions`; those of answers that other sessions share (`heirs`) are first copied to these."""
     try:
         await asyncio.to_thread(_forget, shadow_of(turn), sessions, heirs)
     except (ToolError, OSError) as error:
@@ -198,40 +192,19 @@ async def forget(turn: Turn, sessions: Sequence[str], heirs: Mapping[str, Sequen
 
 
 def _forget(shadow: Shadow, sessions: Sequence[str], heirs: Mapping[str, Sequence[str]]) -> None:
-    if not shadow.folder.exists():
-        return
-    mine = [records for session in sessions if (records := JournalFiles(shadow.folder, session)).exist]
-    for heir, nodes in heirs.items():
-        _copy_records(shadow, heir, nodes, sessions)
+    mine = [file for session in sessions if (file := file_of(shadow.folder, session)).exists()]
+    gone = {id: change for file in mine for id, change in changes_in(file).items()}
+    known = all_changes(shadow)
+    for heir, nodes in heirs.items():  # those of a fork are perhaps still in the file of its original, which may go next
+        add(file_of(shadow.folder, heir), *of_answers(known, nodes))
     if not mine:
         return
-    youngest = max(records.changed for records in mine)
-    forgotten = {tree for records in mine for tree in _trees(records)}
-    for records in mine:
-        records.clear()
-    kept = {tree for name in _recorded_sessions(shadow) for tree in _trees(JournalFiles(shadow.folder, name))}
-    shadow.prune(kept, forgotten - kept, youngest)
+    youngest = max(file.stat().st_mtime for file in mine)
+    for file in mine:
+        file.unlink()
+    kept = _trees(all_changes(shadow).values())
+    shadow.prune(kept, _trees(gone.values()) - kept, youngest)
 
 
-def _copy_records(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[str]) -> None:
-    """Copy the records of `nodes` from all sessions to `heir`; changes of sub-agents become changes of its own calls."""
-    taken = set(gone)
-    for name in _recorded_sessions(shadow):
-        log = JournalFiles(shadow.folder, name).log()
-        found = {node: find_segments(shadow, (name,), (node,)) for node in log.nodes().intersection(nodes) if name != heir}
-        for node, of_node in found.items():
-            for line in (*of_node.segments, *of_node.gaps):
-                JournalFiles(shadow.folder, heir).add(line._replace(node=node))
-        if found or name in gone:
-            taken |= {name, *log.taken}
-    for name in sorted(taken):
-        JournalFiles(shadow.folder, heir).add(Taken(name))
-
-
-def _recorded_sessions(shadow: Shadow) -> Sequence[str]:
-    return [file.stem for file in (shadow.folder / "sessions").glob("*.jsonl")]
-
-
-def _trees(records: JournalFiles) -> Sequence[str]:
-    segments = records.log().segments.values()
-    return [tree for segment in segments for tree in (segment.before, segment.after) if tree]
+def _trees(changes: Iterable[Change]) -> set[str]:
+    return {tree for change in changes for tree in (change.before, change.after) if tree}

@@ -13,7 +13,7 @@ from typing import Any
 
 from moryflow_sdk import NodeView, ToolError, Turn
 
-from .journal import FoundSegments, Span, find_segments, recorded_elsewhere, spans, unrecorded_files
+from .journal import FoundChanges, Span, find_changes, spans, unrecorded_files
 from .recorder import shadow_of
 from .shadow import UNRECORDED, Blob, Shadow, blob_of
 
@@ -108,7 +108,7 @@ class Plan:
     :ivar target: the node that will be active; ``None``: the place before the first node.
     :ivar source: the node that is active now.
     :ivar title: the prompt that is undone or redone.
-    :ivar since: when the first of `nodes` was made.
+    :ivar nodes: the ids of the nodes; `writers`: those of answers whose calls may have changed files.
     :ivar others: files that someone else changed while the calls ran; they stay as they are.
     :ivar missing: files that were changed and cannot be restored, each with the reason.
     :ivar notes: sentences about what else is not included.
@@ -121,7 +121,7 @@ class Plan:
     title: str
     changes: Sequence[UndoChange]
     nodes: Sequence[str]
-    since: str
+    writers: Sequence[str] = ()
     others: Sequence[str] = ()
     missing: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
@@ -157,8 +157,8 @@ async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
     if first is None:
         raise ToolError("there is nothing to undo", code="nothing", next_step="moryflow session show")
     target = path[first - 1].id if first else None
-    nodes, since = [node.id for node in path[first:]], path[first].created
-    return await _plan_files(turn, Plan("undo", turn.session, target, path[-1].id, _title_of(path[first]), (), nodes, since))
+    nodes, writers = [node.id for node in path[first:]], _writers(path[first:])
+    return await _plan_files(turn, Plan("undo", turn.session, target, path[-1].id, _title_of(path[first]), (), nodes, writers))
 
 
 async def plan_redo(turn: Turn) -> Plan:
@@ -172,7 +172,7 @@ async def plan_redo(turn: Turn) -> Plan:
     if not undone or undone[-1]["to"] != here:
         raise ToolError("there is nothing to redo", code="nothing", next_step="moryflow session tree")
     last = undone[-1]
-    plan = Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"], last.get("since", ""))
+    plan = Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"], last["writers"])
     return await _plan_files(turn, plan)
 
 
@@ -181,36 +181,49 @@ async def _plan_files(turn: Turn, plan: Plan) -> Plan:
 
     :raises ToolError: a sub-agent that the undone answers started is still running.
     """
-    sessions: Sequence[str] = turn.session_state.get("recorded_as", ())
-    return await asyncio.to_thread(_with_files, shadow_of(turn), plan, sessions, turn.config.max_file_bytes)
+    return await asyncio.to_thread(_with_files, shadow_of(turn), plan, turn.config.max_file_bytes)
 
 
-def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int) -> Plan:
-    found = find_segments(shadow, list(dict.fromkeys([*sessions, plan.session])), plan.nodes)
+def _with_files(shadow: Shadow, plan: Plan, limit: int) -> Plan:
+    found = find_changes(shadow, plan.nodes)
     if found.running:
-        names = ", ".join(f"{link.agent} {link.session}" for link in found.running)
+        names = ", ".join(found.running)
         raise ToolError(f"{names} is still running; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
     joined, others = spans(shadow, found)
     here = [span for span in joined if not span.unrecorded]
     large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
     missing = [(span.path, large) for span in joined if span.unrecorded]
     missing += unrecorded_files(shadow, found, {span.path for span in joined})
-    absent = recorded_elsewhere(shadow, plan.session, sessions, plan.nodes, plan.since)
+    absent = [node for node in plan.writers if node not in found.nodes]
     changes = changes_of(shadow.vault, here, forward=plan.verb == "redo", limit=limit)
     return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, absent))
 
 
-def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
+def _notes(found: FoundChanges, absent: Sequence[str]) -> list[str]:
     """Return sentences about changes that an undo leaves out and whose files are unknown."""
-    notes = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
+    notes = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(found.reasons)]
     if absent:
         why = "it ran elsewhere, or what was recorded went when it was deleted here"
-        notes.append(f"the file changes of session {', '.join(absent)} are not recorded here ({why}); they stay as they are")
-    commands = sorted({tool for segment in found.segments for tool in segment.commands})
+        count = "an answer" if len(absent) == 1 else f"{len(absent)} answers"
+        notes.append(f"the file changes of {count} are not recorded here ({why}); they stay as they are")
+    commands = sorted({tool for change in found.changes for tool in change.commands})
     if commands:
         rest = "outside this folder, to ignored files, inside .git or over a network"
         notes.append(f"what {', '.join(commands)} did {rest} is not undone")
     return notes
+
+
+_WRITERS = frozenset({"write", "edit", "multiedit", "apply_patch", "move", "delete", "bash", "task"})
+
+
+def _writers(path: Sequence[NodeView]) -> list[str]:
+    """Return the ids of the answers whose calls ran and may have changed files."""
+    ran = {
+        node.payload.get("call_id")
+        for node in path
+        if node.kind == "tool" and node.payload.get("status") == "ok" and node.payload.get("tool") in _WRITERS
+    }
+    return [node.id for node in path if any(call.get("id") in ran for call in node.payload.get("calls") or ())]
 
 
 async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
@@ -237,7 +250,7 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
         undone.pop()
     else:
         where = {"from": plan.source, "to": plan.target}
-        undone.append({**where, "title": plan.title, "nodes": list(plan.nodes), "since": plan.since})
+        undone.append({**where, "title": plan.title, "nodes": list(plan.nodes), "writers": list(plan.writers)})
     return UndoResult(touched, kept)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.snapshots.journal import FoundSegments, JournalFiles, Segment, SpawnLink, spans
+from moryflow_builtins.snapshots.journal import Change, FoundChanges, add, changes_in, spans
 from moryflow_builtins.snapshots.shadow import Shadow, SnapshotSettings
 
 FILES = ("a", "b")
@@ -23,7 +23,7 @@ class World:
         self.vault = base / "vault"
         self.vault.mkdir(parents=True)
         self.shadow = Shadow(base / "data", self.vault, SnapshotSettings())
-        self.found, self._new = FoundSegments(), count()
+        self.found, self._new = FoundChanges(), count()
         self.first: dict[str, str] = {}
         self.last: dict[str, str] = {}
         self.mixed: set[str] = set()
@@ -49,8 +49,8 @@ class World:
         after = self.shadow.snapshot()
         commands = ("bash",) if command else ()
         named = () if command else (name,)
-        self.found.segments.append(
-            Segment("n", "t", taken.tree, taken.number, after.tree, after.number, named=named, commands=commands)
+        self.found.changes.append(
+            Change(f"t:{taken.number}", "n", "", taken.tree, taken.number, after.tree, after.number, named, commands)
         )
         for file in FILES if command else (name,):
             if self.text(file) == before[file]:
@@ -84,14 +84,9 @@ def test_spans_say_what_a_fair_witness_says(tmp_path_factory, steps):
 
 def test_a_line_that_was_cut_off_is_left_out_and_the_last_line_of_a_thing_stands(tmp_path):
     """A crash in the middle of a line costs that line (SECURITY §3)."""
-    records = JournalFiles(tmp_path, "s")
-    records.add(Segment("n", "t", "b", 1))
-    records.add(Segment("n", "t", "b", 1, "a", 2, named=("x",)))
-    records.add(SpawnLink("n", "t", "kid", "u", "general", 1))
     file = tmp_path / "sessions" / "s.jsonl"
+    whole = Change("t:1", "n", "", "b", 1, "a", 2, named=("x",))
+    add(file, whole._replace(after="", ended=0), whole)
     with file.open("a") as out:
-        out.write('[1]\n{"is": "spell"}\n{"is": "segment", "node": "n"}\nnot json\n{"is": "link", "nod')
-    log = records.log()
-    assert log.segments == {1: Segment("n", "t", "b", 1, "a", 2, named=("x",))}
-    assert log.links == {"u": SpawnLink("n", "t", "kid", "u", "general", 1)}
-    assert not (log.gaps or log.taken or log.begun)
+        out.write('[1]\n{"is": "spell"}\nnot json\n{"id": "t:2", "nod')
+    assert changes_in(file) == {"t:1": whole}
