@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from moryflow_sdk import Event, MoryflowError
-from moryflow_sdk.support.own_files import is_file
 
 from moryflow.base.events import now
 from moryflow.base.foreign_errors import contain_exit, describe, place_of, root_of
@@ -40,16 +39,12 @@ WATCH_DELAY = 0.01
 """Seconds the system may take to report a change of a path that a plugin watches. Code files are checked directly."""
 INSTALLING = 0.5
 """Seconds without a change after a package was installed: its files come one by one."""
-INSTALLED = (3.0, 10.0)
+INSTALLED = 5.0
 """Seconds after which to check an installation again: files written last, into an existing folder, are not reported."""
 ASKED_INTERVAL = 1.0
 """The least seconds between two generations that plugins ask for."""
-COLLECTING = (700, 10, 10)
-"""The thresholds of the garbage collector, at most: old modules are cycles, and the command line starts with higher ones."""
 _LINGER = 0.2
 """Seconds after the end of a shell command in which a change may still come from the command."""
-_GONE = 2.0
-"""Seconds within which a removed file may come back as the same item: some editors remove a file to save it."""
 
 
 class ReloadedHost(Protocol):
@@ -83,10 +78,9 @@ class Reloader:
         self._loop = asyncio.get_running_loop()
         self._consents = Consents(host.home)
         self._known = host.code_files - self._consents.waiting().keys()
-        self._missing: dict[str, float] = {}
         self._watcher = FileWatcher(self._on_change)
         self._timer: asyncio.TimerHandle | None = None
-        self._later: list[asyncio.TimerHandle] = []
+        self._later: asyncio.TimerHandle | None = None
         self._due = asyncio.Event()
         self._saved = self._taken = 0
         self._states: FileStates = {}
@@ -99,9 +93,8 @@ class Reloader:
         self._asked = 0.0
         self._task: asyncio.Task[None] | None = None
         self._plugin_paths: dict[Path, list[tuple[str, Callable[[Path], None]]]] = {}
-        self._failed: dict[tuple[str, Path], Callable[[Path], None]] = {}
-        """The functions of plugins that failed when they were called, by plugin and path: each is reported once,
-        until it works again."""
+        self._failed: set[Callable[[Path], None]] = set()
+        """The functions of plugins that failed when they were called; they are not called again."""
         self._shells: set[str] = set()
         self._appeared: list[str] = []
         self._unsubscribe = _nothing
@@ -111,7 +104,8 @@ class Reloader:
 
     def start(self) -> None:
         """Begin to watch files."""
-        gc.set_threshold(*map(min, gc.get_threshold(), COLLECTING))
+        # Old modules are cycles, and the command line starts with a collector that would never find them.
+        gc.set_threshold(*map(min, gc.get_threshold(), (700, 10, 10)))
         self._host.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
         watch_registry.changed = lambda: self._on_loop(self._rewatch)
@@ -130,7 +124,7 @@ class Reloader:
         """Stop watching; cancel a reload that runs and wait until it has ended."""
         self._watcher.stop()
         self._unsubscribe()
-        for timer in (self._timer, *self._later):
+        for timer in (self._timer, self._later):
             if timer is not None:
                 timer.cancel()
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
@@ -174,11 +168,8 @@ class Reloader:
         for folder, callbacks in self._plugin_paths.items():
             if path.is_relative_to(folder):
                 for plugin, callback in callbacks:
-                    problem = _call(plugin, callback, path)
-                    if not problem:
-                        self._failed.pop((plugin, folder), None)
-                    elif self._failed.get((plugin, folder)) is not callback:  # a folder may change all the time
-                        self._failed[plugin, folder] = callback
+                    if callback not in self._failed and (problem := _call(plugin, callback, path)):
+                        self._failed.add(callback)
                         log.warning("%s", problem)
         self._on_saved(path)
 
@@ -194,9 +185,9 @@ class Reloader:
                 self._schedule_reload(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
                 self._schedule_reload(INSTALLING)
-                for timer in self._later:
-                    timer.cancel()
-                self._later = [self._loop.call_later(seconds, self._schedule_reload, SETTLE) for seconds in INSTALLED]
+                if self._later is not None:
+                    self._later.cancel()
+                self._later = self._loop.call_later(INSTALLED, self._schedule_reload, SETTLE)
             return
         parts = path.relative_to(home).parts
         if parts and parts[0] not in (*HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
@@ -222,16 +213,11 @@ class Reloader:
             self.asking.append(str(root))
 
     def _hold_new(self) -> None:
-        """Make new files in the home's code folders wait for consent, whoever wrote them."""
-        there, moment = items(self._host.home), time.monotonic()
-        for item in self._known - there:
-            if is_file(self._host.home / item):  # a program that is not executable for a while is not gone
-                continue
-            if moment - self._missing.setdefault(item, moment) > _GONE:
-                self._known -= {item}
-        for item in there & self._missing.keys():
-            if moment - self._missing.pop(item) > _GONE:
-                self._known -= {item}
+        """Make new files in the home's code folders wait for consent, whoever wrote them.
+
+        A file that is removed and comes back under its name, as editors save it, is not new: it might as well have been edited.
+        """
+        there = items(self._host.home)
         new = there - self._known - self._consents.waiting().keys()
         held = self._consents.hold(*new)
         self.asking += held

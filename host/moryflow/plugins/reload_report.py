@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk import HOOKS, Tool
+from moryflow_sdk import HOOKS
 from moryflow_sdk.support.own_files import exists
-from moryflow_sdk.support.secrets import hidden, masked
 
 from moryflow.config import Config, Problem
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
@@ -98,7 +97,7 @@ def compare(
     :param settings: the configurations before and after.
     :param waiting: files with tools that appeared: file → the command that consents to it.
     """
-    changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
+    changed = [*_plugins(before, after), *_names(before, after), *_hooks(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
     if before.id != after.id or settings[0].section("") != settings[1].section(""):
         checked = [config.checked(settings_of_plugins(each)) for config, each in zip(settings, (before, after), strict=True)]
@@ -189,74 +188,36 @@ def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: P
     return "settings" if known is not None and now is not None and known.config != now.config else ""
 
 
-def _tools(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
-    for name in before.tools.keys() - after.tools.keys():
-        yield PluginChange("tool", name, "removed")
-    for name, owned in after.tools.items():
-        known = before.tools.get(name)
-        if known is None:
-            yield PluginChange("tool", name, "added")
-        elif words := "; ".join(_tool(known.tool, owned.tool)):
-            yield PluginChange("tool", name, words)
-
-
-def _tool(old: Tool, new: Tool) -> Iterator[str]:
-    if old.domain != new.domain:
-        yield f"domain {old.domain} → {new.domain}"
-    yield from _schema(dict(old.parameters), dict(new.parameters))
-    if old.description != new.description:
-        yield "description"
-    if old.source and old.revision != new.revision:
-        yield "code"
-
-
-def _schema(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    before, after = old.get("properties", {}), new.get("properties", {})
-    needed, needs = set(old.get("required", ())), set(new.get("required", ()))
-    yield from (f"parameter {name} removed" for name in before if name not in after)
-    for name, value in after.items():
-        if name not in before:
-            yield f"parameter {name} added{' (required)' if name in needs else ''}"
-            continue
-        if _kind(before[name]) != _kind(value):
-            yield f"parameter {name}: {_kind(before[name])} → {_kind(value)}"
-        elif before[name] != value:
-            yield f"parameter {name} described differently"
-        if (name in needed) != (name in needs):
-            yield f"parameter {name} is {'required' if name in needs else 'optional'} now"
-
-
-def _kind(schema: Mapping[str, Any]) -> str:
-    return schema.get("type") or "/".join(str(part.get("type", "any")) for part in schema.get("anyOf", ())) or "any"
-
-
 def _hooks(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
     for info in HOOKS.values():
-        old = {item.plugin for item in before.ordered(info.name)}
-        new = {item.plugin for item in after.ordered(info.name)}
-        there = before.plugins.keys() & after.plugins.keys()
-        yield from (PluginChange("hook", info.dotted, f"removed from {plugin}") for plugin in sorted((old - new) & there))
-        yield from (PluginChange("hook", info.dotted, f"added by {plugin}") for plugin in sorted((new - old) & there))
+        old, new = ({item.plugin for item in each.ordered(info.name)} for each in (before, after))
+        for plugin in sorted((old ^ new) & before.plugins.keys() & after.plugins.keys()):
+            yield PluginChange("hook", info.dotted, f"removed from {plugin}" if plugin in old else f"added by {plugin}")
 
 
 def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
-    old_models, new_models = (sorted({provider.name for provider in each.providers}) for each in (before, after))
-    kinds = (("agent", before.agents, after.agents), ("command", before.commands, after.commands))
-    for kind, old, new in (*kinds, ("models", old_models, new_models)):
+    """Yield the tools, agents, commands and models that are added, removed or changed."""
+    tools = [{name: owned.tool for name, owned in each.tools.items()} for each in (before, after)]
+    models = [dict.fromkeys(sorted(provider.name for provider in each.providers)) for each in (before, after)]
+    kinds = (("tool", *tools), ("agent", before.agents, after.agents), ("command", before.commands, after.commands))
+    for kind, old, new in (*kinds, ("models", *models)):
         yield from (PluginChange(kind, name, "removed") for name in old if name not in new)
-        yield from (PluginChange(kind, name, "added") for name in new if name not in old)
-    for name, command in after.commands.items():
-        known = before.commands.get(name)
-        if known is not None and (known.help, known.revision) != (command.help, command.revision):
-            yield PluginChange("command", name, "description" if known.revision == command.revision else "text")
-    for name, agent in after.agents.items():
-        known = before.agents.get(name)
-        if known is not None and known != agent:
-            fields = [field for field in type(agent).model_fields if getattr(known, field) != getattr(agent, field)]
-            yield PluginChange("agent", name, ", ".join(fields))
+        for name, item in new.items():
+            fields = "added" if name not in old else ", ".join(_changed(old[name], item))
+            yield from (PluginChange(kind, name, fields),) if fields else ()
+
+
+def _changed(old: Any, new: Any) -> Iterator[str]:
+    """Yield the names of the fields that differ."""
+    for name in getattr(type(new), "model_fields", ("domain", "parameters", "description", "help")):
+        if getattr(old, name, None) != getattr(new, name, None):
+            yield name
+    if getattr(old, "source", True) and getattr(old, "revision", None) != getattr(new, "revision", None):
+        yield "code" if hasattr(new, "parameters") else "text"
 
 
 def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:
+    """Yield the paths of settings that differ, without their values, which may be secret."""
     if old == new:
         return
     if all(value is None or isinstance(value, Mapping) for value in (old, new)):
@@ -265,9 +226,7 @@ def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:
             yield from _settings(old.get(key), new.get(key), f"{path}.{key}".removeprefix("."))
         return
     live = any(path == name or path.startswith(f"{name}.") for name in _LIVE)
-    old, new = (hidden(masked(value, name=path)) for value in (old, new))
-    shown = [_short(value) for value in (old, new)]
-    words = "another value" if shown[0] == shown[1] else " → ".join(shown)
+    words = "set" if old is None else "unset" if new is None else "changed"
     yield PluginChange("setting", path, words if live else f"{words} (takes a restart)")
 
 
@@ -279,13 +238,6 @@ def _problems(old: Config, new: Config) -> Iterator[PluginChange]:
             yield PluginChange(
                 "file", problem.where, f"{problem.message} ({problem.hint})" if problem.hint else problem.message
             )
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list | Mapping):
-        return f"{len(value)} {'entry' if len(value) == 1 else 'entries'}"
-    text = "unset" if value is None else repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def _order_changed(before: PluginSet, after: PluginSet) -> bool:

@@ -35,7 +35,7 @@ def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_prompt: Be
     save(file)
     terminal = at_prompt("-m", cli.script(cli.calls("greet", name="you"), "said"), columns=300)
     save(file, "two", ", times: int = 1")
-    terminal.expect("plugin mine: code · tool greet: parameter times added")
+    terminal.expect("plugin mine: code · tool greet: parameters")
     file.write_text("def broken(:\n")
     terminal.expect("kept the previous version")
     terminal.expect("SyntaxError")

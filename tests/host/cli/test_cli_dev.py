@@ -70,7 +70,7 @@ def test_each_save_is_shown_and_the_command_is_run_again(cli: Any, tmp_path: Pat
         assert ", mine)" in dev.wait("one, you")
         dev.wait("exit code 0")
         save(file, "two", ", times: int = 1")
-        assert "plugin mine: code · tool greet: parameter times added" in dev.wait("two, you")
+        assert "plugin mine: code · tool greet: parameters" in dev.wait("two, you")
         dev.wait("exit code 0")
         file.write_text("def broken(:\n")
         assert f"kept the previous version: {file}:1: SyntaxError" in dev.wait("(column 12)")

@@ -98,9 +98,8 @@ async def test_what_appears_during_a_turn_waits_without_a_watcher_too(home):
         assert home.record("dropped").status == "pending"
 
 
-async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home, monkeypatch):
+async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home):
     """Write beside, remove, rename: the plugin is the one it was (S0.85)."""
-    monkeypatch.setattr("moryflow.plugins.reload._GONE", 300.0)
     file = home.tool()
     async with home.open():
         for word in ("two", "three"):
@@ -110,61 +109,6 @@ async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home, monkeypa
             beside.rename(file)
             await home.until(lambda word=word: "hello" in home.host.tools and home.host.tools["hello"].tool.function() == word)
         assert Consents(home.path).waiting() == {}
-
-
-async def test_a_file_that_was_gone_for_long_is_new_again(home, monkeypatch):
-    """Its name alone is not a consent."""
-    monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
-    file = home.tool()
-    async with home.open():
-        file.unlink()
-        await home.until(lambda: "hello" not in home.host.tools)
-        await asyncio.sleep(0.1)
-        home.tool()
-        assert await home.until(lambda: Consents(home.path).is_waiting(file))
-
-
-PROGRAM = '#!/bin/sh\n# /// moryflow\n# description = "W."\n# ///\n'
-ENABLED = '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}'
-
-
-def written_program(home, monkeypatch):
-    """A tool that is a program, in a host for which a file is gone after a twentieth of a second."""
-    monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
-    home.write("config.jsonc", ENABLED)
-    file = home.write("tools/w.sh", PROGRAM)
-    file.chmod(0o700)
-    return file
-
-
-async def test_a_program_that_was_not_executable_for_long_is_not_new(home, monkeypatch):
-    """It was there all the time, and ``chmod u+x`` is what its own message names (ARCHITECTURE §7, S0-i)."""
-    file = written_program(home, monkeypatch)
-    async with home.open() as host:
-        file.chmod(0o600)
-        file.write_text(PROGRAM + "true\n", encoding="utf-8")
-        assert "it is not executable" in (await home.report()).lines()[-1]
-        await asyncio.sleep(0.1)
-        file.chmod(0o700)
-        file.write_text(PROGRAM + "false\n", encoding="utf-8")
-        assert await home.until(lambda: not host.plugin_set.kept)
-        assert Consents(home.path).waiting() == {}
-
-
-async def test_a_file_that_waits_and_whose_previous_version_stays_is_told_of_once(home, monkeypatch):
-    """One line says both, with the command (S0-i)."""
-    file = written_program(home, monkeypatch)
-    async with home.open() as host:
-        file.unlink()
-        file.symlink_to(home.path / "nowhere")
-        await home.report()
-        await asyncio.sleep(0.1)
-        home.write("nowhere", PROGRAM).chmod(0o700)
-        file.unlink()
-        file.symlink_to(home.path / "nowhere")
-        [line] = (await home.report()).lines()
-        assert line.startswith(f"kept the previous version: {file}: it appeared")
-        assert line.endswith("; moryflow tool allow w.sh") and "w" in host.tools
 
 
 async def test_a_plugin_is_told_of_the_changes_it_asked_for(home):

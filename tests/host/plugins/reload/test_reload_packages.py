@@ -267,7 +267,7 @@ async def test_an_editable_installation_appears_while_a_host_runs(home, package)
 
 async def test_an_installation_is_looked_at_again_when_the_installer_has_ended(home, package, monkeypatch):
     """A slow installer says only at the end, in a folder that nobody watches, where the sources are (issue, dev)."""
-    monkeypatch.setattr("moryflow.plugins.reload.INSTALLED", (1.0,))
+    monkeypatch.setattr("moryflow.plugins.reload.INSTALLED", 1.0)
     async with home.open() as host:
         first = host.plugin_set.number
         package.install()
