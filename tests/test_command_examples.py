@@ -72,7 +72,6 @@ OTHERWISE = "## Goal\nRead the notes.\n## Progress\nDone."
 """What the model answers to anything else; it is a summary too."""
 MORE = "moryflow run -c One && moryflow run -c Two && moryflow run -c Three"
 BEFORE = {
-    "moryflow config prompt param": "moryflow config prompt edit -f prompt.md",
     "moryflow permission remove": 'moryflow permission allow bash "git status *"',
     "moryflow permission undo": (
         "moryflow run -m script:asks.json Go --on-ask fail; read -r id session _ < <(moryflow approval list | tail -1) && "

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import shlex
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Iterable
-from types import TracebackType
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import click
@@ -50,8 +51,7 @@ def report(error: BaseException) -> int:
             return 2
         case click.UsageError():
             message = " ".join(error.format_message().split())  # click puts each of several choices on a line of its own
-            message = message.replace(" is not a valid integer range.", " is not a whole number.")
-            message = message.replace(" is not a valid float range.", " is not a number.")
+            message = re.sub(r" is not a valid (\w+) range\.", r" is not a valid \1.", message)
             _say(message[:1].lower() + message[1:], "", f"{error.ctx.command_path if error.ctx else 'moryflow'} --help")
             return 2
         case click.ClickException():
@@ -69,13 +69,17 @@ def report(error: BaseException) -> int:
 
 
 def _unexpected(error: BaseException) -> int:
-    known = _known(error)
-    if known is not None:
-        message, where, next_step, code = known
-        _say(message, where, next_step)
+    """Print an error that click does not know, ours or the system's by its own sentence; return the exit code."""
+    from moryflow_sdk import MoryflowError
+
+    code = 1
+    if isinstance(error, OSError) and error.strerror:
+        _say(*_system_error(error, error.strerror))
+    elif isinstance(error, MoryflowError):
+        _say(error.message, error.where, next_of(error))
+        code = _exit_code(error)
     else:
         _say(f"{type(error).__name__}: {error}", "", "run the same command with -v and report what it prints")
-        code = 1
     if _is_verbose():
         traceback.print_exception(error)
     return code
@@ -85,22 +89,6 @@ def _is_verbose() -> bool:
     """Whether ``-v`` was given; behind ``--`` it is a word of another program."""
     words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     return not {"-v", "--verbose"}.isdisjoint(words)
-
-
-def _known(error: BaseException) -> tuple[str, str, str, int] | None:
-    """Return message, place, next step and exit code of an error of ours or of the system; ``None`` for any other error.
-
-    If one of our errors was raised, the SDK is loaded already.
-    """
-    if isinstance(error, OSError) and error.strerror:
-        return *_system_error(error, error.strerror), 1
-    if "moryflow_sdk" not in sys.modules:
-        return None
-    from moryflow_sdk import MoryflowError
-
-    if isinstance(error, MoryflowError):
-        return error.message, error.where, next_of(error), _exit_code(error)
-    return None
 
 
 def _system_error(error: OSError, reason: str) -> tuple[str, str, str]:
@@ -160,13 +148,12 @@ def allowing(rules: Iterable[tuple[str, str]]) -> str:
 
 _PLUGINS = "moryflow_plugins."
 """The prefix of the modules of the user's own files; :mod:`moryflow.plugins.sources` is too big to import for it."""
-_ENDS = (SystemExit, KeyboardInterrupt)
 
 
 def install_excepthooks() -> None:
     """Print one line for each uncaught exception, where Python prints a traceback. Errors of a command go to :func:`report`."""
-    sys.unraisablehook = _unraisable
-    threading.excepthook = _in_thread
+    sys.unraisablehook = lambda found: _print_error(found.err_msg or "an exception is ignored", found.exc_value)
+    threading.excepthook = lambda found: _print_error("a thread has ended", found.exc_value)
     warnings.showwarning = _warning
     if not sys.warnoptions:  # syntax warnings are for the code's author: plugin check, tool check, dev
         warnings.simplefilter("ignore", SyntaxWarning)
@@ -186,34 +173,18 @@ class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         plugin = record.name.removeprefix("moryflow.plugin.")
         foreign = plugin != record.name and f"moryflow_builtins.{plugin}" not in BUILTINS
-        whose = f"moryflow: {plugin}" if foreign else "moryflow"
+        message = f"moryflow: {plugin}: {record.getMessage()}" if foreign else f"moryflow: {record.getMessage()}"
         error = record.exc_info[1] if record.exc_info else None
-        if error is None:
-            return folded(f"{whose}: {record.getMessage()}")
-        message = record.getMessage().split("\n", 1)[0]
-        return "\n".join([folded(f"{whose}: {message}: {_one_line(error)}"), *_more(error)])
-
-
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Print an exception from a ``__del__`` or from the end of the process, which Python ignores."""
-    if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
-        message = (found.err_msg or "an exception is ignored").removesuffix(":")
-        _print_error(message[:1].lower() + message[1:], found.exc_value)
-
-
-def _in_thread(found: threading.ExceptHookArgs) -> None:
-    if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
-        _print_error(f"a thread has ended ({found.thread.name if found.thread else '?'})", found.exc_value)
+        return folded(message) if error is None else _described(message.split("\n", 1)[0], error)
 
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-    text = " ".join(str(message).split())
-    slip = issubclass(category, SyntaxWarning) or text.startswith("invalid ")
-    _write(f"moryflow: {filename}:{lineno}: {text}" if slip else f"moryflow: {category.__name__}: {text} ({filename}:{lineno})")
+    _write(f"moryflow: {category.__name__}: {' '.join(str(message).split())} ({filename}:{lineno})")
 
 
-def _print_error(what: str, error: BaseException) -> None:
-    _write("\n".join([f"moryflow: {what}: {_one_line(error)}", *_more(error)]))
+def _print_error(what: str, error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
+        _write(_described(f"moryflow: {what[:1].lower()}{what[1:].removesuffix(':')}", error))
 
 
 def _write(text: str) -> None:
@@ -222,31 +193,18 @@ def _write(text: str) -> None:
         stream.write(plain(text) + "\n")
 
 
-def _one_line(error: BaseException) -> str:
-    """Return the exception, its place, and the command that shows more about it or its plugin."""
+def _described(what: str, error: BaseException) -> str:
+    """Return `what`, the exception, its innermost place in the user's own code, and the command that shows more about it."""
     try:
         text = " ".join(str(error).split())
     except BaseException as another:  # its `__str__` is foreign code
         text = f"(its text cannot be shown: {type(another).__name__})"
-    file, line, module = _place(error.__traceback__)
-    place = f" ({file}:{line})" if file else ""
+    trace = walk_tb(error.__traceback__)
+    frames = [(frame.f_code.co_filename, line, str(frame.f_globals.get("__name__", ""))) for frame, line in trace]
+    own = [frame for frame in frames if frame[2].startswith(_PLUGINS)]
+    file, line, module = (own or frames or [("", 0, "")])[-1]
     name = module.removeprefix(_PLUGINS).partition("__g")[0].partition(".")[0]
-    hint = f"moryflow plugin info {name}" if module.startswith(_PLUGINS) else "-v shows where it comes from"
-    return f"{type(error).__name__}{f': {text}' if text else ''}{place}; {hint}"
-
-
-def _place(trace: TracebackType | None) -> tuple[str, int, str]:
-    """Return file, line and module of the innermost frame in the user's own code, or else of the innermost frame."""
-    found = last = ("", 0, "")
-    while trace is not None:
-        names = trace.tb_frame.f_globals
-        last = (trace.tb_frame.f_code.co_filename, trace.tb_lineno, str(names.get("__name__", "")))
-        found = last if last[2].startswith(_PLUGINS) else found
-        trace = trace.tb_next
-    return found if found[0] else last
-
-
-def _more(error: BaseException) -> list[str]:
-    if not _is_verbose():
-        return []
-    return ["".join(traceback.format_exception(error)).rstrip()]
+    hint = f"moryflow plugin info {name}" if own else "-v shows where it comes from"
+    place = f" ({file}:{line})" if file else ""
+    more = ["".join(traceback.format_exception(error)).rstrip()] if _is_verbose() else []
+    return "\n".join([folded(f"{what}: {type(error).__name__}{f': {text}' if text else ''}{place}; {hint}"), *more])

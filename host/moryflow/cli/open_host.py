@@ -1,16 +1,11 @@
-"""Open a host for a command, run its work on one loop, close everything; and warn of faults in plugins and configuration.
-
-Unknown names in the configuration are found here, because only a host knows all names. Each is only a warning: the plugin
-that brings the name may be installed later.
-"""
+"""Open a host for a command, run its work on one loop, close everything; and warn of faults in plugins and configuration."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +15,6 @@ from .terminal import plain, say
 from .terminal.streams import restore
 
 if TYPE_CHECKING:
-    from moryflow.config import Layer, Problem
     from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.runtime.host import Host
     from moryflow.store import Store
@@ -162,7 +156,9 @@ def warn(host: Host, given: Flags) -> None:
     """
     from moryflow.plugins.manifest import settings_of_plugins
 
-    for problem in (*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_names(host)):
+    from .unknown_names import unknown_agent
+
+    for problem in (*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_agent(host)):
         if problem.fatal or not given.quiet:
             say(f"moryflow: {problem}")
     if given.quiet:
@@ -227,110 +223,3 @@ def drift_notices(home: Path) -> list[str]:
         return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
     except MoryflowError as error:
         return [plain(f"moryflow: {error}")]
-
-
-# ---------------------------------------------------------------- Names in the configuration that do not exist
-
-
-_HOOKS = ("agents", "runtime", "hooks", "tool")
-_GLOB = frozenset("*?[")
-
-
-def unknown_names(host: Host) -> Iterator[Problem]:
-    """Yield a problem, with its line, for each name in the configuration that does not exist."""
-    yield from _unknown_agent(host)
-    yield from _unknown_estimator(host)
-    yield from _unknown_plugins(host)
-    for hook in ("before", "after"):
-        yield from _unknown_tools(host, hook)
-
-
-def _unknown_agent(host: Host) -> Iterator[Problem]:
-    """Yield a problem if the configured agent does not exist or is hidden: the default agent answers then."""
-    key = "agents.runtime.agent.id"
-    name = host.config.get(key)
-    hidden = name in host.agents and host.agents[name].hidden
-    if not name or (name in host.agents and not hidden):
-        return
-    hint = ("" if hidden else _suggestion(name, host.agents)) or "moryflow agent list"
-    from moryflow.base.builtins import RESERVED
-
-    text = f"there is no agent {name!r}; the default one answers, and asks before every call"
-    if hidden or name in RESERVED["agents"]:
-        text = f"the agent {name!r} is hidden and cannot be chosen; the default one answers"
-    yield _problem(host, key, text, hint, "agent_unknown")
-
-
-def _unknown_estimator(host: Host) -> Iterator[Problem]:
-    """Yield a problem if no estimator has the configured name: characters are counted then."""
-    key = "agents.runtime.compaction.estimator"
-    name = host.config.get(key)
-    if not name or not isinstance(name, str):
-        return
-    from moryflow.compaction.measure import known_estimators
-
-    known = known_estimators(host.plugin_set)
-    if name not in known:
-        text = f"{key}: there is no estimator {name[:60]!r}; four characters count as a token"
-        hint = _suggestion(name, known) or f"one of {', '.join(known)}, or a plugin with count_tokens"
-        yield _problem(host, key, text, hint, "config_value")
-
-
-def _unknown_plugins(host: Host) -> Iterator[Problem]:
-    """Yield a problem for each disabled plugin that does not exist: a plugin whose name was mistyped is still on."""
-    known = {record.name for record in host.plugin_set.records}
-    for layer, index, name in _items(host, ("disabledPlugins",)):
-        if isinstance(name, str) and name not in known:
-            text = f"disabledPlugins[{index}]: there is no plugin {name!r}, so nothing is switched off"
-            hint = _suggestion(name, known) or "moryflow plugin list"
-            yield layer.problem(("disabledPlugins", index), text, hint=hint, code="config_value")
-
-
-def _unknown_tools(host: Host, hook: str) -> Iterator[Problem]:
-    """Yield a problem for each entry of a configured hook that can never apply, and for each argument that its tool lacks."""
-    path = (*_HOOKS, hook)
-    for layer, index, entry in _items(host, path):
-        name = entry.get("tool") if isinstance(entry, Mapping) else None
-        if not isinstance(name, str) or not name:
-            continue
-        found = [tool for tool in host.tools if fnmatchcase(tool, name)]
-        if not found:
-            hint = ("" if _GLOB & set(name) else _suggestion(name, host.tools)) or "moryflow tool list"
-            text = f"{'.'.join(path)}[{index}]: there is no tool {name!r}, so it does nothing"
-            yield layer.problem((*path, index, "tool"), text, hint=hint, code="config_value")
-        for argument, near in _unknown_arguments(host, found, entry.get("mergeInput")):
-            text = f"{'.'.join(path)}[{index}].mergeInput: {found[0]} takes no {argument!r}, so every call of it fails"
-            hint = near or f"moryflow tool show {found[0]}"
-            yield layer.problem((*path, index, "mergeInput", argument), text, hint=hint, code="config_value")
-
-
-def _items(host: Host, path: tuple[str, ...]) -> Iterator[tuple[Layer, int, Any]]:
-    """Return the items of the list in force at `path`, each with its layer and its index in the list."""
-    for layer in reversed(host.config.layers):
-        if isinstance(found := layer.find(path), list):
-            return ((layer, index, item) for index, item in enumerate(found))
-    return iter(())
-
-
-def _unknown_arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[str, str]]:
-    """Yield each argument that the tool lacks, with a suggestion. Several tools are not checked: their arguments may differ."""
-    if len(tools) != 1 or not isinstance(given, Mapping):
-        return
-    schema: Mapping[str, Any] = host.tools[tools[0]].tool.parameters
-    if schema.get("additionalProperties") is not False:
-        return
-    names = schema.get("properties", {})
-    yield from ((str(name), _suggestion(str(name), names)) for name in given if name not in names)
-
-
-def _problem(host: Host, key: str, text: str, hint: str, code: str) -> Problem:
-    from moryflow.config import Problem
-
-    origin = host.config.origin(key)
-    return Problem(origin.file or origin.source, origin.line, None, text, hint, code=code)
-
-
-def _suggestion(name: str, names: Iterable[str]) -> str:
-    from moryflow_sdk.support.texts import did_you_mean
-
-    return did_you_mean(name, names).removeprefix("; ")

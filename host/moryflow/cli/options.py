@@ -165,8 +165,8 @@ def _with_flags(function: F, *options: Settings) -> F:
 DECISIONS = frozenset(
     {
         "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
-        "key set", "key remove",
-        "config set", "config unset", "prompt edit", "prompt param", "prompt reset", "approval reply", "model use",
+        "key set",
+        "config set", "config unset", "prompt edit", "prompt reset", "approval reply", "model use",
         "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",
     }
 )  # fmt: skip
@@ -229,27 +229,17 @@ class TurnCommand(click.Command):
 
 
 class InputCommand(click.Command):
-    """A command that takes a JSON object as ``--args``. ``--json`` prints JSON, as everywhere. If JSON follows it, it is read
-    as ``--args``, which was once spelled so."""
+    """A command that takes a JSON object as ``--args``. ``--json`` prints JSON, as everywhere, unless JSON follows it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
         words: list[str] = []
         for at, word in enumerate(args[:own]):
             follows = args[at + 1] if at + 1 < own else ""
-            if word == "--json" and (follows == "-" or follows[:1] in tuple('{["0123456789')):
-                word = "--args"
-                self._warn_of_spelling(ctx)
-            elif word.startswith("--json="):
-                word = f"--args={word.partition('=')[2]}"
-                self._warn_of_spelling(ctx)
-            words.append("--output=json" if word == "--json" else word)
+            if word == "--json":
+                word = "--args" if follows == "-" or follows[:1] in tuple('{["0123456789') else "--output=json"
+            words.append(f"--args={word.partition('=')[2]}" if word.startswith("--json=") else word)
         return super().parse_args(ctx, words + args[own:])
-
-    def _warn_of_spelling(self, ctx: click.Context) -> None:
-        if not flags_of(ctx).quiet:
-            verb = ctx.command_path.partition(" ")[2]
-            click.echo(f"moryflow: {verb} --json JSON is spelled --args JSON now; --json alone prints JSON", err=True)
 
 
 def json_object(text: str, what: str, example: str) -> dict[str, Any]:
@@ -342,51 +332,6 @@ def talk_options(function: F) -> F:
     return turn_options(function, _JSON_UNSEEN)
 
 
-def with_flags_behind_verb(args: list[str], program: click.Command, find: Callable[[str], click.Command | None]) -> list[str]:
-    """Move flags that stand before the verb and belong to it behind it, and return the arguments of `program`.
-
-    ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
-
-    :param find: returns the command of that name.
-    """
-    if not args or not args[0].startswith("-"):
-        return args
-    for at, word in enumerate(args):
-        if word == "--":
-            break
-        command = None if word.startswith("-") else find(word)
-        if command is not None and (split := _split_flags(args[:at], program, command)) is not None:
-            kept, moved = split
-            return [*kept, word, *moved, *args[at + 1 :]]
-    return args
-
-
-def _split_flags(words: list[str], program: click.Command, command: click.Command) -> tuple[list[str], list[str]] | None:
-    """Return the flags of `program` and those of `command`; ``None`` if one is unknown or lacks its value."""
-    own, others = _options(program), {} if isinstance(command, click.Group) else _options(command)
-    kept: list[str] = []
-    moved: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, equals, _ = word.partition("=") if word.startswith("--") else (word[:2], word[2:], "")
-        option = others.get(name) or own.get(name)
-        if option is None:
-            return None
-        place = moved if name in others else kept
-        place.append(word)
-        optional = isinstance(option.flag_value, str)  # its value follows an equals sign, or a blank behind the verb
-        if not (equals or option.is_flag or option.count or optional):
-            if (value := next(rest, None)) is None:
-                return None
-            place.append(value)
-    return kept, moved
-
-
-def _options(command: click.Command) -> dict[str, click.Option]:
-    found = [param for param in command.params if isinstance(param, click.Option)]
-    return {name: option for option in found for name in (*option.opts, *option.secondary_opts)}
-
-
 async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
     """Return the session called `session`, or the last one of the vault.
 
@@ -458,20 +403,12 @@ class NounGroup(click.Group):
             verbs = self.list_commands(ctx)
             from moryflow_sdk.support.texts import nearest
 
-            near = _swapped_command(ctx, args[0]) or nearest(args[0], verbs)
+            near = nearest(args[0], verbs)
             hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None
         return name, command, rest
-
-
-def _swapped_command(ctx: click.Context, word: str) -> str:
-    """Return the command that the two words name in the other order, for example ``new plugin`` for ``plugin new``."""
-    root, noun = ctx.find_root().command, ctx.info_name or ""
-    other = root.get_command(ctx, word) if isinstance(root, click.Group) else None
-    found = isinstance(other, click.Group) and other.get_command(ctx, noun) is not None
-    return f"moryflow {word} {noun}" if found else ""
 
 
 def noun(name: str, does: str, kind: type[NounGroup] = NounGroup) -> NounGroup:

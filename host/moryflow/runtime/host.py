@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -26,14 +26,13 @@ from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.turn_context import TurnContext, TurnDependencies
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
-from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import editable_code, linked_settings
 from moryflow.plugins.file_states import FilesSeen, files_seen
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
-from .generation import DEVELOPMENT, STRICT_WAIT, WAIT, GenerationBuilder, in_development
+from .generation import DEVELOPMENT, WAIT, GenerationBuilder, in_development
 from .selection import Models, agent_of, base_prompt, mode_of, named_agent, refuse_failed
 from .session import Session
 from .session_lease import blank_session, doubt_about_database, read_only_scope, states_of
@@ -285,15 +284,6 @@ class Host:
         if self.preflight.news:
             self.preflight.news = False
             await self.refresh(wait=0.0)  # whoever found the code has waited for its probe already
-
-    async def try_out(self, plugins: Collection[str]) -> None:
-        """Have `plugins` probed before all others in the queue, wait for the result, and load them."""
-        builder = self._builder
-        found = discover(self.home, builder.builtins, self.development)
-        policy = self.preflight.policy(self.home)
-        unknown = policy.unknown(candidate for candidate in found if candidate.name in plugins)
-        await policy.examine(unknown, self.config.section(""), wait=STRICT_WAIT, first=True)
-        await self.refresh(wait=0.0)
 
     def hold_unreviewed_code(self) -> None:
         """Hold back code files that appeared since this host began until the user consents: a tool may have written them."""

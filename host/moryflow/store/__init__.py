@@ -47,7 +47,6 @@ __all__ = [
     "Unfinished",
     "existing_store",
     "labels",
-    "last_sessions",
     "open_store",
     "path_to",
     "tree",
@@ -70,19 +69,3 @@ def open_store(home: Path, *, patience: float = 5.0) -> Store:
 
 def existing_store(home: Path) -> Store | None:
     return open_store(home) if (home / DATABASE).exists() else None
-
-
-def last_sessions(home: Path, limit: int = 100) -> list[tuple[str, str, str]]:
-    """Return id, title and model of the sessions last used, straight from the file; none if it cannot be read.
-
-    Opening a store takes longer than a Tab key may, and might create or migrate one.
-    """
-    import sqlite3
-    from contextlib import closing
-
-    rows = "SELECT id, title, model FROM sessions WHERE purpose = 'main' ORDER BY used DESC LIMIT ?"
-    try:
-        with closing(sqlite3.connect(f"{(home / DATABASE).absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)) as file:
-            return file.execute(rows, (limit,)).fetchall()
-    except sqlite3.Error:
-        return []

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.cli.commands.model import ProgressBar
-from moryflow.cli.terminal import folded
-from moryflow.cli.terminal.stdin import folded_question
 
 HEAVY = ("pydantic", "moryflow_builtins", "moryflow.kernel", "httpx", "rich", "prompt_toolkit", "litellm", "asyncio")
 
@@ -26,14 +20,6 @@ def test_help_and_version_load_nothing_heavy(cli: Any, flag: str) -> None:
     code = f"import sys; from moryflow.cli import main; main([{flag!r}]); print([n for n in {HEAVY!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], env=cli.env, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_alone_it_says_what_to_do_next(cli: Any) -> None:
-    """`moryflow` without anything is a beginning, not an error (issue 2, CLI)."""
-    done = cli()
-    assert done.returncode == 0
-    for command in ("moryflow run", "moryflow chat", "moryflow doctor", "moryflow --help"):
-        assert command in done.stdout
 
 
 @pytest.mark.parametrize(("older", "word"), [("ask", "agent"), ("full_access", "full_access")])
@@ -57,56 +43,12 @@ def test_without_a_key_a_person_is_offered_the_local_model(cli: Any, at_terminal
     assert "No key was found." not in cli("run", "hi").stderr
 
 
-@pytest.mark.parametrize("columns", [30, 60, 200])
-def test_the_bar_of_a_download_stays_on_one_line(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    """A line that is wrapped cannot be taken away: at 60 columns one stood below the other (issue 17)."""
-    drawn = io.StringIO()
-    monkeypatch.setattr("sys.stderr", drawn)
-    monkeypatch.setattr("moryflow.cli.commands.model.terminal_width", lambda: columns)
-    for done in (0, 60_000_000, 127_000_000):
-        ProgressBar().show("downloading the runtime", done, 127_000_000)
-    lines = drawn.getvalue().split("\r\x1b[K")[1:]
-    assert len(lines) == 3 and all(len(line) < columns for line in lines)
-    assert all(" 47% 60 of 127 MB" in line for line in lines[1:2]) and lines[2].startswith("████")
-
-
-def test_a_question_and_its_answers_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What click puts behind a question stands behind its last word."""
-    monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 40)
-    monkeypatch.setenv("COLUMNS", "40")
-    assert folded_question("It is forty columns wide. Install it?") == "It is forty columns wide. Install\nit?"
-
-
-def test_a_next_command_is_left_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a command that is copied would run (CONTRACT §1)."""
-    monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 40)
-    monkeypatch.setenv("COLUMNS", "40")
-    step = "  next: moryflow permission allow bash 'echo x'"
-    assert folded(f"one call was denied because nobody could be asked\n{step}").split("\n")[-2:] == ["be asked", step]
-
-
 @pytest.mark.parametrize("words", [("--help",), ("session", "--help"), ("permission", "--help"), ("tool",)])
 def test_commands_stand_before_flags_in_help(cli: Any, words: tuple[str, ...]) -> None:
     """Whoever asks a noun for help looks for its verbs; a page of flags stood before them."""
     done = cli(*words)
     shown = done.stdout or done.stderr
     assert 0 < shown.index("\nCommands:\n") < shown.index("\nOptions:\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("agent", "show"), "moryflow: missing argument 'NAME'."),
-        (("completion",), "choose from: bash, fish, zsh"),
-        (("session", "show"), 'next: moryflow run "your question" begins one'),
-        (("session", "list", "nobody"), "moryflow: got unexpected extra argument (nobody)"),
-    ],
-)
-def test_mistakes_are_said_in_one_line_and_one_voice(cli: Any, words: tuple[str, ...], sentence: str) -> None:
-    """What click says reads like what Moryflow says, on one line, with the next command (CONTRACT §1)."""
-    done = cli(*words)
-    assert done.returncode == 2 and sentence.casefold() in done.stderr.casefold()
-    assert done.stderr.startswith("moryflow: ") and done.stderr.count("\n") == 2
 
 
 def test_verbs_of_sessions_are_listed_in_one_place_and_work_in_both(cli: Any) -> None:
@@ -228,12 +170,6 @@ def test_a_full_standard_output_is_an_error(cli: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(cli: Any, shell: str) -> None:
-    """Each shell gets a script that calls back with its own variable."""
-    assert "_MORYFLOW_COMPLETE" in cli("completion", shell).stdout
-
-
 def test_completion_answers_from_the_table(cli: Any) -> None:
     """Completing a name loads no plugin; verbs are completed too."""
     cli.plugin("broken", "raise RuntimeError('must not be loaded')")
@@ -243,83 +179,6 @@ def test_completion_answers_from_the_table(cli: Any) -> None:
     assert done.stderr == ""
     cli.environ |= {"COMP_WORDS": "moryflow session ex", "COMP_CWORD": "2"}
     assert cli().stdout.split() == ["plain,export"]
-
-
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
-        ("audit t", ["plain,tail"]),
-        ("session und", ["plain,undo", "plain,undo-compaction"]),
-        ("nowhere xy", []),
-        ("tool no x", []),
-        ("nowhere ", []),
-        ("nowhere -", []),
-        ("session nowhere ", []),
-    ],
-)
-def test_the_tab_key_writes_nothing_into_the_prompt(cli: Any, words: str, answer: list[str]) -> None:
-    """Neither of a plugin that is broken nor of a word that is not a command (CONTRACT §1)."""
-    cli.plugin("broken", "raise RuntimeError('no')")
-    number = str(len(words.split()) + words.endswith(" "))
-    cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": number}
-    done = cli()
-    assert (done.stdout.split(), done.stderr, done.returncode) == (answer, "", 0)
-
-
-def offered(cli: Any, words: str) -> list[str]:
-    """What bash is offered for `words` when Tab is pressed behind them; nothing may be written beside it."""
-    number = len(words.split()) + words.endswith(" ")
-    cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": str(number)}
-    done = cli()
-    cli.environ = {}
-    assert (done.stderr, done.returncode) == ("", 0)
-    return [line.removeprefix("plain,") for line in done.stdout.split()]
-
-
-def test_names_are_completed_from_what_the_last_start_remembered(cli: Any) -> None:
-    """Sessions, models, tools, agents, plugins, settings and hooks; no plugin is loaded for them (CONTRACT §1)."""
-    (cli.home / "agents").mkdir(mode=0o700)
-    (cli.home / "agents" / "poet.md").write_text("---\ndescription: Writes.\n---\nWrite.\n")
-    model = cli.script("hello", "hello")
-    cli("run", "-m", model, "hi")
-    cli("run", "-m", model, "hi")
-    sessions = [row["id"] for row in json.loads(cli("session", "list", "--json").stdout)]
-    cli.plugin("demo", "raise RuntimeError('must not be loaded')")
-    assert offered(cli, "session show ") == offered(cli, "run -r ") == offered(cli, "session switch ") == sessions
-    assert offered(cli, f"session delete {sessions[0]} {sessions[1][:3]}") == [sessions[1]]
-    assert offered(cli, f"chat -m {model[:8]}") == [model]
-    assert offered(cli, "tool run d") == ["danger"] and offered(cli, "plugin info dem") == ["demo"]
-    assert {"build", "poet"} <= {*offered(cli, "run --agent ")} == {*offered(cli, "agent show ")}
-    assert offered(cli, "config get limits.") == ["limits.maxSteps", "limits.maxCost"]
-    assert offered(cli, "hook fire tool.g") == ["tool.gate"]
-    assert offered(cli, "new tool ") == []
-
-
-def test_the_tab_key_says_nothing_of_a_broken_home_and_makes_none(cli: Any) -> None:
-    """And a name that a shell would read otherwise is not offered: a session may come from elsewhere (R13)."""
-    cli("run", "-m", cli.script("hello"), "hi")
-    with closing(sqlite3.connect(cli.home / "sessions.db")) as store, store:
-        store.execute("UPDATE sessions SET model = '$(touch x)', title = char(27) || ']0;x'")
-    assert offered(cli, "run -m ") == [] and len(offered(cli, "session show ")) == 1
-    for broken in (cli.home / "sessions.db", cli.home / "cache" / "plugins.json", cli.home / "config.jsonc"):
-        broken.write_text("{ broken")
-    for words in ("session show ", "run -m ", "tool run ", "agent show "):
-        assert offered(cli, words) == []
-    cli.home = cli.home / "none"
-    assert offered(cli, "session show ") == [] and not cli.home.exists()
-    cli.home = Path("/dev/null/none")
-    assert offered(cli, "session und") == ["undo", "undo-compaction"] and offered(cli, "permission r") == []
-
-
-def test_flags_of_a_turn_may_stand_before_the_verb(cli: Any) -> None:
-    """``moryflow -m MODEL --output json run hi`` is ``moryflow run -m MODEL --output json hi`` (CONTRACT §1)."""
-    done = cli("-q", "-m", cli.script("hello"), "--output=json", "--max-steps", "3", "run", "hi")
-    assert done.returncode == 0 and json.loads(done.stdout)["text"] == "hello"
-    done = cli("-c", "-m", cli.script("again"), "run", "hi")
-    assert (done.returncode, done.stdout) == (0, "again\n")
-    assert len(json.loads(cli("session", "list", "--all", "--output", "json").stdout)) == 1
-    assert cli("--output", "json", "session", "list").stdout.startswith("[")
-    assert cli("-m", "x").returncode == 2
 
 
 def test_output_json_is_json_wherever_a_document_is_printed(cli: Any) -> None:
@@ -379,30 +238,6 @@ def test_the_prepared_page_is_what_the_command_line_prints(cli: Any, flag: str) 
     assert (prepared.stdout, prepared.stderr) == (computed.stdout, "[]\n")
 
 
-def test_help_in_a_narrow_terminal_is_wrapped_to_it(cli: Any) -> None:
-    """The prepared page is for 80 columns; a narrower one is computed."""
-    command, env = [sys.executable, "-m", "moryflow", "--help"], {**cli.env, "COLUMNS": "60"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: moryflow")
-    assert max(map(len, done.stdout.splitlines())) <= 60
-
-
-def test_lists_fit_the_terminal_and_break_between_words(cli: Any, at_terminal: Callable[..., Any]) -> None:
-    """One long value padded every row of `config show --all`; where nobody looks a row stays a line (CONTRACT §1)."""
-    document = {
-        "agents": {"runtime": {"permission": {"rules": [{"domain": "bash", "pattern": "ls *", "decision": "allow"}] * 3}}}
-    }
-    (cli.home / "config.jsonc").write_text(json.dumps(document))
-    for command in ("agent list", "tool list", "config show --all"):
-        rows = cli(*command.split()).stdout.splitlines()
-        terminal = at_terminal(*command.split(), columns=60)
-        assert terminal.end() == 0
-        lines = terminal.text.splitlines()
-        assert all(lines)
-        assert all(len(line) <= 60 or " " not in line.strip() for line in lines)
-        assert terminal.text.split() == " ".join(rows).split()
-
-
 def test_a_mistake_is_told_in_whole_words_and_its_next_command_in_one_line(cli: Any, at_terminal: Callable[..., Any]) -> None:
     """Half of a command that is copied would run (CONTRACT §1)."""
     terminal = at_terminal("session", "show", columns=40)
@@ -410,12 +245,3 @@ def test_a_mistake_is_told_in_whole_words_and_its_next_command_in_one_line(cli: 
     message, _, step = terminal.text.partition("\n  next: ")
     assert message.split("\n")[0] == "moryflow: there is no session of"
     assert step.startswith('moryflow run "your question" begins one; moryflow session list shows')
-
-
-def test_help_that_cannot_be_written_is_an_error(cli: Any) -> None:
-    """The prepared page leaves errors to the command line, which says what to do."""
-    command = [sys.executable, "-m", "moryflow", "--help"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, env=cli.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1
-    assert "standard output: could not be written" in done.stderr

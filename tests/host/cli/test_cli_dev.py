@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import signal
 import subprocess
 import time
@@ -96,22 +94,6 @@ def test_the_command_is_moryflows_whatever_lies_in_the_folder(cli: Any) -> None:
         dev.process.kill()
 
 
-def test_a_second_terminal_follows_a_session(cli: Any) -> None:
-    """``dev --attach`` reads the durable events and holds nothing (ARCHITECTURE §5)."""
-    assert cli("run", "-m", cli.script("first"), "hi").returncode == 0
-    script = cli.script(cli.calls("hello", name="you"), "It is done.")
-    follower = Terminal(cli, "--attach")
-    try:
-        follower.wait("following")
-        assert cli("run", "-c", "-m", script, "say hello").returncode == 0
-        said = follower.wait("the turn ended: completed")
-        assert "> say hello" in said and "→ hello" in said and "It is done." in said
-        assert "first" not in said
-        assert follower.end() == 0
-    finally:
-        follower.process.kill()
-
-
 @pytest.mark.parametrize("answer", ["y\n", ""])
 def test_new_code_is_asked_about_and_ctrl_c_ends_at_the_question_too(cli: Any, at_terminal: Any, answer: str) -> None:
     """A question in dev on a terminal; nothing of it holds up the end (ARCHITECTURE §7, R18)."""
@@ -125,12 +107,6 @@ def test_new_code_is_asked_about_and_ctrl_c_ends_at_the_question_too(cli: Any, a
     terminal.interrupt()
     assert terminal.end() == 0
     assert ("greet" in cli("tool", "list", "-q").stdout) == bool(answer)
-
-
-def test_following_needs_a_session(cli: Any) -> None:
-    """An error says what to do next (CONTRACT §1)."""
-    done = cli("dev", "--attach")
-    assert done.returncode == 2 and "no session to follow" in done.stderr and os.linesep in done.stderr
 
 
 UNDECLARED = SOURCE.replace('(domain="read")', "")
@@ -155,15 +131,6 @@ def test_the_command_asks_at_the_terminal_of_dev(cli: Any, at_terminal: Any) -> 
     terminal.expect("three, you")
     terminal.interrupt()
     assert terminal.end() == 0
-
-
-def test_the_examples_of_the_help_can_be_typed_as_they_stand(cli: Any) -> None:
-    """What is shown is what a shell takes (STYLE, errors and help)."""
-    shown = [line.strip() for line in cli("dev", "--help").stdout.splitlines() if line.strip().startswith("moryflow dev ")]
-    assert len(shown) == 3
-    commands = [shlex.split(shlex.split(line)[-1]) for line in shown[:2]]
-    assert commands == [["tool", "run", "hello", "--name", "you"], ["hook", "fire", "chat.params", "{}"]]
-    assert all(cli(*command).returncode == 0 for command in commands)
 
 
 def test_without_a_terminal_the_help_says_what_lets_a_tool_run(cli: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,13 +33,6 @@ def test_what_is_raised_where_nobody_waits_is_one_line(cli: Any, where: str) -> 
     assert said[0].endswith("; moryflow plugin info stray")
     if where != "clean-up":
         assert "Traceback" in cli("tool", "list", "-v").stderr
-
-
-def test_a_warning_of_a_plugin_is_one_line(cli: Any) -> None:
-    """What Python warns of is told like every notice, with its place (CONTRACT §1)."""
-    cli.plugin("warns", "import warnings\n" + SILENT + "    warnings.warn('mind this', stacklevel=1)\n")
-    said = [line for line in cli("tool", "list").stderr.splitlines() if "mind this" in line]
-    assert len(said) == 1 and said[0].startswith("moryflow: UserWarning: mind this (") and "warns.py:5)" in said[0]
 
 
 CHECKS = {
@@ -89,20 +81,6 @@ def test_a_path_that_is_no_plugin_is_named(cli: Any, make: Any, code: int, said:
     assert "next: " in done.stdout + done.stderr and str(path) in done.stdout + done.stderr
 
 
-def test_a_file_that_was_checked_is_checked_again_by_its_path(cli: Any) -> None:
-    """No plugin has its name: the next command is the same one."""
-    (cli.vault / "broken.py").write_text("def f(: pass\n")
-    done = cli("plugin", "check", "./broken.py")
-    assert done.returncode == 3 and done.stdout.endswith("next: change it, then moryflow plugin check ./broken.py\n")
-
-
-def test_a_native_module_is_not_checked_as_python(cli: Any) -> None:
-    """``plugin check x.so`` says that it is not a plugin; an empty one was good before (invariant 5)."""
-    (cli.vault / "x.so").write_bytes(b"")
-    done = cli("plugin", "check", "./x.so")
-    assert done.returncode == 3 and "there is no plugin here" in done.stdout
-
-
 def test_a_folder_among_the_tools_costs_no_other(cli: Any) -> None:
     """``tools/x.py/`` is named, and every other file is loaded (D57)."""
     folder = cli.home / "tools"
@@ -131,29 +109,6 @@ def test_doctor_names_agents_and_tools_that_are_wrong(cli: Any) -> None:
     started = cli("agent", "list").stderr
     assert f"{problem}; next: moryflow agent check\n" in started
     assert cli("agent", "check").stdout == f"{cli.home}/agents/{problem}\n"  # no next but itself
-
-
-def test_a_hook_about_a_tool_that_is_not_there_is_named(cli: Any) -> None:
-    """With its line and what was meant, at every start, by the check and by doctor; the other hooks hold (S0.98, S0.100)."""
-    (cli.home / "config.jsonc").write_text(
-        '{"agents": {"runtime": {"hooks": {"tool": {\n'
-        '"before": [{"tool": "raed", "mergeInput": {}},\n'
-        '{"tool": "read", "mergeInput": {"limt": 1}}],\n'
-        '"after": [{"tool": "nothing_*", "prependText": "x"}, {"tool": "re*", "prependText": "> "}]}}}}}\n'
-    )
-    (cli.vault / "a.md").write_text("one\n")
-    check = cli("config", "check")
-    assert check.returncode == 0
-    for line, text in (
-        (2, "agents.runtime.hooks.tool.before[0]: there is no tool 'raed', so it does nothing (did you mean 'read'?)"),
-        (3, "before[1].mergeInput: read takes no 'limt', so every call of it fails (did you mean 'limit'?)"),
-        (4, "agents.runtime.hooks.tool.after[0]: there is no tool 'nothing_*', so it does nothing (moryflow tool list)"),
-    ):
-        found = [said for said in check.stdout.splitlines() if text in said]
-        assert len(found) == 1 and f"config.jsonc:{line}:" in found[0], check.stdout
-    assert len(check.stdout.splitlines()) == 3
-    assert "there is no tool 'raed'" in cli("tool", "list").stderr
-    assert "there is no tool 'raed'" in cli("doctor").stdout
 
 
 def test_a_tool_of_a_plugin_that_is_not_loaded_says_so(cli: Any) -> None:
@@ -194,29 +149,6 @@ def test_a_failing_hook_is_one_line_with_a_next_command(cli: Any) -> None:
     (said,) = done.stderr.splitlines()
     assert done.stdout.strip().startswith("Hello, Ada!")
     assert "mutates.py:4): ValidationError: " in said and said.endswith("; moryflow plugin info mutates")
-
-
-def test_what_hookimpl_marks_is_a_function(cli: Any) -> None:
-    """A class or a number is named in the line where it is marked (invariant 5)."""
-    for name, text, said in (("number", "x = hookimpl(5)", "int"), ("kind", "@hookimpl\nclass tools: ...", "the class tools")):
-        file = cli.plugin(name, f"from moryflow_sdk import hookimpl\n{text}\n")
-        assert file is None or isinstance(file, Path)
-        done = cli("plugin", "check", name)
-        assert done.returncode == 3 and f"{name}.py:2: TypeError: @hookimpl marks a function, not {said}" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--run", "tool run 'unclosed"), "--run is not a command line: no closing quotation"),
-        (("--attach", "--run", "tool list"), "--attach follows a session and runs nothing"),
-        (("--attach", "--", "."), "--attach follows a session and runs nothing"),
-    ],
-)
-def test_what_dev_cannot_do_is_said_at_once(cli: Any, arguments: tuple[str, ...], said: str) -> None:
-    """A quote that is not closed, two wishes that exclude each other: exit code 2 and a next step (CONTRACT §1)."""
-    done = cli("dev", *arguments)
-    assert (done.returncode, done.stdout) == (2, "") and said in done.stderr and "next: moryflow dev" in done.stderr
 
 
 def test_what_is_wrong_with_agents_is_said_where_they_are_used(cli: Any) -> None:

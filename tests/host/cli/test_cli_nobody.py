@@ -44,19 +44,6 @@ def test_the_rules_that_are_named_let_the_calls_run(cli: Any) -> None:
     assert cli("run", "-m", cli.script(ASKS, "done"), "hi").returncode == 0
 
 
-def test_a_denial_that_no_rule_lifts_says_why_and_what_does(cli: Any) -> None:
-    """Neither a rule nor --mode full_access helps a session whose agent is lost, and both were all that was named (D41)."""
-    cli.config(agents={"runtime": {"agent": {"id": "gone"}}})
-    model, free = cli.script(ASKS, "done"), ("--mode", "full_access", "-y")
-    assert cli("run", "-m", model, "hi").returncode == 4
-    cli.config()
-    done = cli("run", "-c", "-m", model, *free, "hi")
-    assert done.returncode == 4
-    assert done.stderr.count("the rule at agent gone cannot be understood: its file is missing") == 1
-    assert "or --agent build" in done.stderr and "mend what the reason names" in done.stderr
-    assert cli("run", "-c", "-m", model, *free, "--agent", "build", "hi").returncode == 0
-
-
 ASKING = """
 from moryflow_sdk import Ask, Denied, ToolContext, hookimpl, tool
 
@@ -82,19 +69,6 @@ def test_exit_code_4_is_explained_when_no_call_was_denied(cli: Any) -> None:
     assert (done.returncode, done.stdout) == (4, "done\n"), done.stderr
     assert "without an answer to its question, because nobody could be asked\n  next: run it at a terminal" in done.stderr
     assert "nobody" not in cli("run", "-q", "-m", cli.script(cli.calls("choose"), "done"), "hi").stderr
-
-
-def test_a_call_without_a_model_is_denied_too(cli: Any) -> None:
-    """``tool run --on-ask prompt`` (CONTRACT §1)."""
-    done = cli("tool", "run", "danger", "--what", "x", "--on-ask", "prompt")
-    assert (done.returncode, done.stdout) == (4, "") and "nobody could be asked" in done.stderr
-
-
-def test_the_result_says_when_it_was(cli: Any) -> None:
-    """Every object of the stream has its time, also the one that is printed alone (CONTRACT §2)."""
-    done = cli("run", "-m", cli.script("done"), "--output", "json", "hi")
-    assert json.loads(done.stdout)["ts"].startswith("20")
-    assert json.loads(cli("tool", "run", "hello", "--name", "x", "--output", "json").stdout)["ts"].startswith("20")
 
 
 FAILS = "from moryflow_sdk import hookimpl\n@hookimpl\ndef {hook}(): raise ValueError('no')\n"

@@ -48,12 +48,8 @@ def test_a_key_is_read_from_standard_input_and_holds(cli: Any, fields: str) -> N
     assert KEY not in (cli.home / "config.jsonc").read_text("utf-8")
     assert cli("tool", "run", "keys").stdout == f"[{len(KEY)}]\n"
     name = fields.partition(":")[0]
-    assert cli("plugin", "key", "list").stdout == f"plugins.weather.{name}\n"
     explained = json.loads(cli("config", "explain", f"plugins.weather.{name}", "--json").stdout)
     assert (explained["value"], explained["origin"]["source"]) == ("[redacted]", "secrets")
-    assert (
-        cli("plugin", "key", "rm", "weather", name).returncode == 0 and cli("plugin", "key", "list").stdout == "no key is set\n"
-    )
 
 
 def test_a_key_that_is_typed_is_not_shown(cli: Any) -> None:
@@ -71,13 +67,9 @@ def test_a_key_that_is_typed_is_not_shown(cli: Any) -> None:
     ("arguments", "stdin", "said"),
     [
         (("weather",), "", "no key was given"),
-        (("weather",), " \n", "no key was given"),
         (("weather",), "a\x1bb", "this is no key"),
-        (("weather",), "x" * 70_000, "this is no key"),
         (("wether",), KEY, "did you mean 'weather'?"),
-        (("files",), KEY, "built in"),
         (("weather", "api_kee"), KEY, "api_kee"),
-        (("weather", "city.x"), KEY, "city"),
     ],
 )
 def test_what_is_no_key_or_has_no_place_is_refused(cli: Any, arguments: tuple[str, ...], stdin: str, said: str) -> None:
@@ -87,16 +79,6 @@ def test_what_is_no_key_or_has_no_place_is_refused(cli: Any, arguments: tuple[st
     done = cli("plugin", "key", "set", *arguments, stdin=stdin)
     assert done.returncode == 2 and said in done.stderr and KEY not in done.stderr and "Traceback" not in done.stderr
     assert not (cli.home / "secrets.json").exists()
-
-
-def test_two_secrets_have_to_be_named_and_a_plain_one_is_pointed_out(cli: Any) -> None:
-    """The message names them; where config.jsonc holds one too, the command that removes it is said (D49)."""
-    keyed(cli, "api_key: str = ''\n        token: str = ''")
-    assert "weather has api_key, token: name one" in cli("plugin", "key", "set", "weather", stdin=KEY).stderr
-    cli.config(plugins={"weather": {"token": "in the clear 1"}})
-    done = cli("plugin", "key", "set", "weather", "token", stdin=KEY)
-    assert "moryflow config unset plugins.weather.token" in done.stderr and "in the clear 1" not in done.stderr
-    assert cli("tool", "run", "keys").stdout == f"[0, {len(KEY)}]\n"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"plugins": 5}', '{"safeMode": true, "disabledPlugins": ["weather"]}', "\x00"])

@@ -57,34 +57,3 @@ def test_tool_check_names_what_is_wrong_in_a_file(author: Any) -> None:
     assert "leads nowhere" in rows["lost.py"]["problems"][0]
     assert "the name 'mine' is taken" in rows["words.py"]["problems"][0]
     assert author("tool", "check", "twice").stdout == f"{folder}/twice.py: ok (mine)\n"
-
-
-def test_tool_check_says_why_nothing_is_loaded(author: Any, tmp_path: Any) -> None:
-    """In safe mode, without the plugin, or elsewhere: each a sentence with what helps (D57)."""
-    assert "not loaded in safe mode" in author("tool", "check", "--safe-mode").stdout
-    author.config(disabledPlugins=["external_tools"])
-    assert "moryflow plugin info external_tools" in author("tool", "check").stdout
-    (tmp_path / "x.py").write_text(TOOL)
-    elsewhere = author("tool", "check", str(tmp_path / "x.py"))
-    assert elsewhere.returncode == 2 and f"cp {tmp_path}/x.py" in elsewhere.stderr
-
-
-@pytest.mark.parametrize("noun", ["plugin", "agent", "tool"])
-def test_two_words_in_the_wrong_order_are_turned_round(cli: Any, noun: str) -> None:
-    """``plugin new`` is what somebody types who has just read ``plugin install`` (CONTRACT §1)."""
-    done = cli(noun, "new", "it")
-    assert (done.returncode, f"Did you mean 'moryflow new {noun}'?" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("serve --port x", "invalid value for '--port': 'x' is not a whole number.\n  next: moryflow serve --help"),
-        ("run --max-cost x hi", "invalid value for '--max-cost': 'x' is not a number.\n  next: moryflow run --help"),
-        ("agent show nobody", "unknown agent 'nobody'\n  next: moryflow agent list"),
-    ],
-)
-def test_a_slip_is_told_in_plain_words_with_what_lists_the_right_ones(cli: Any, words: str, said: str) -> None:
-    """Not in the words of the library, and not by a check that finds nothing (CONTRACT §1)."""
-    done = cli(*words.split())
-    assert (done.returncode, done.stderr) == (2, f"moryflow: {said}\n")

@@ -13,35 +13,10 @@ from moryflow.cli.chat.slash import in_chat
 TOO_LONG = {"error": {"code": "context", "message": "too long"}}
 
 
-def test_usage_names_arguments_as_people_do(cli: Any) -> None:
-    """``ID``, not the name of a variable (CONTRACT §1)."""
-    assert cli("output", "show", "--help").stdout.startswith("Usage: moryflow output show [OPTIONS] ID\n")
-
-
-def test_doctor_says_the_next_command_once(cli: Any) -> None:
-    """On a line of its own (CONTRACT §1)."""
-    done = cli("doctor", "--vault", str(cli.vault / "none"))
-    assert done.returncode == 3 and "BAD   vault: " in done.stdout and "Next:" not in done.stdout
-
-
-def test_doctor_counts_open_questions(cli: Any) -> None:
-    """One is one (CONTRACT §1)."""
-    cli("run", "-m", cli.script(cli.calls("danger", what="x")), "--on-ask", "fail", "hi")
-    assert "approvals: a question is open\n" in cli("doctor").stdout
-
-
 def test_a_warning_of_a_plugin_says_where_it_comes_from(cli: Any) -> None:
     """What is logged and nobody takes begins like every notice (CONTRACT §1)."""
     cli.plugin("says", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(turn): turn.log.warning('careful')\n")
     assert "moryflow: says: careful\n" in cli("tool", "run", "hello", "--name", "x").stderr
-
-
-def test_a_prompt_that_does_not_fit_says_what_does(cli: Any) -> None:
-    """Also the second time, where it cannot be shortened any more (S1.20)."""
-    model = cli.script(*[TOO_LONG] * 6)
-    for more in ((), ("-c",)):
-        done = cli("run", *more, "-m", model, "hi")
-        assert done.returncode == 5 and "next: moryflow session compact, or moryflow run without -c" in done.stderr
 
 
 def test_an_answer_that_comes_too_late_is_told_so(cli: Any) -> None:
@@ -95,11 +70,6 @@ def test_a_next_step_becomes_a_slash_command_only_where_that_does_the_same(step:
 def test_flags_that_mean_the_same_everywhere_are_taken_everywhere(cli: Any, words: str) -> None:
     """Whether the host or a plugin brings the command (CONTRACT §1)."""
     assert json.loads(cli(*words.split(), "--output", "json", "-y", "-q", "--vault", ".").stdout) is not None
-
-
-def test_rm_takes_plugins_away_too(cli: Any) -> None:
-    """``ls`` and ``rm`` are accepted (CONTRACT §1)."""
-    assert "there is no plugin 'nope'" in cli("plugin", "rm", "nope", "-y").stderr
 
 
 def test_no_command_takes_a_flag_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

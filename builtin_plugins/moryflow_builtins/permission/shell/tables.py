@@ -224,8 +224,8 @@ OWN_CHANGES = frozenset(
     {
         "permission allow", "permission ask", "permission deny", "permission preset", "permission remove", "permission rm",
         "permission undo", "plugin install", "plugin uninstall", "plugin rm", "plugin update", "plugin sync", "plugin enable",
-        "plugin disable", "plugin key set", "plugin key remove", "plugin key rm", "config set", "config unset",
-        "config prompt edit", "config prompt param", "config prompt reset", "approval reply", "model use", "model install",
+        "plugin disable", "plugin key set", "config set", "config unset",
+        "config prompt edit", "config prompt reset", "approval reply", "model use", "model install",
         "tool allow", "tool install", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
         "serve", "acp",
     }
@@ -235,7 +235,7 @@ OWN_CHANGES = frozenset(
 OWN_READS = frozenset(
     {
         "permission explain", "permission lint", "permission rules", "permission test", "plugin list",
-        "plugin ls", "plugin info", "plugin key list", "plugin key ls", "config show", "config path", "config get",
+        "plugin ls", "plugin info", "config show", "config path", "config get",
         "config explain", "config schema", "config check", "config prompt show", "approval list", "approval ls",
         "approval show", "agent list", "agent ls", "agent show", "agent check", "model list", "model ls",
         "tool list", "tool ls", "tool show", "hook list", "hook ls",

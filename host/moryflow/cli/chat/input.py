@@ -7,6 +7,7 @@ what the turn waits for, and the queued lines; everything finished is printed ab
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import sys
 import time
@@ -75,7 +76,7 @@ class TerminalInput(LineSource):
         commands: Callable[[], Mapping[str, str]],
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self._tab = tab
+        self._commands, self._tab = commands, tab
         self._view: TerminalView | None = None  # of the running turn; the next attribute is that of the last turn
         self._last_view: TerminalView | None = None
         self._stop: Callable[[], None] = lambda: None
@@ -313,6 +314,7 @@ class TerminalInput(LineSource):
         keys.add("c-v")(lambda _: self._paste_image())
         keys.add("<bracketed-paste>")(lambda event: self._paste(event.data))
         keys.add("c-c")(lambda _: self._clear())
+        keys.add("tab", filter=~asked & Condition(self._is_command))(lambda _: self._complete_command())
         keys.add("tab", filter=Condition(self._is_empty) & ~asked & ~works)(lambda _: self._tab())  # redrawn at its end
         keys.add("c-d", filter=asked & Condition(self._is_empty))(lambda _: self._settle(""))
         keys.add("escape", filter=works | has_completions | asked, eager=alone)(lambda _: self._leave())
@@ -327,13 +329,27 @@ class TerminalInput(LineSource):
         """Whether there is a queued line that Up would take back."""
         return bool(self._queue) and self._buffer.document.on_first_line and self._buffer.complete_state is None
 
+    def _is_command(self) -> bool:
+        return self._buffer.text.startswith("/")
+
+    def _complete_command(self) -> None:
+        """Complete a command as far as it is unambiguous, at once: an Enter may follow; then offer the commands that fit."""
+        typed = self._buffer.document.text_before_cursor
+        common = os.path.commonprefix([f"/{name}" for name in self._commands() if f"/{name}".startswith(typed)])  # noqa: RUF071
+        if len(common) > len(typed):
+            self._buffer.insert_text(common[len(typed) :])
+        elif self._buffer.complete_state:
+            self._buffer.complete_next()
+        else:
+            self._buffer.start_completion()
+
     def _enter(self) -> None:
         """Send the line, or the answer; behind a chosen file only close the list."""
         completing, self._last_key = self._buffer.complete_state, 0.0
         if self._answer is not None:
             self._settle(f"{self._buffer.text}\n")
             self._buffer.reset()
-        elif completing and completing.current_completion and not self._buffer.text.startswith("/"):
+        elif completing and completing.current_completion and not self._is_command():
             self._buffer.complete_state = None
         elif self._buffer.text.strip():
             self._buffer.validate_and_handle()

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import from_host, own_home, unknown_names
+from moryflow.cli.open_host import from_host, own_home
 from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal import as_json, columns, plain, say, show, streams
+from moryflow.cli.unknown_names import unknown_names
 
 if TYPE_CHECKING:
     from moryflow_sdk import Rule
@@ -261,10 +262,9 @@ def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
 
 SECTION = "agents.runtime.prompt"
 PARAMETERS = ("temperature", "topP", "maxTokens")
-MODEL_DEFAULT = "default"
 
 
-prompt = noun("prompt", "Show, replace and restore the system prompt; override parameters one by one.")
+prompt = noun("prompt", "Show, replace and restore the system prompt.")
 
 
 @prompt.command("show")
@@ -311,29 +311,6 @@ def edit_prompt(flags: Flags, source: Path | None) -> None:
     set_value(config.path, f"{SECTION}.text", text)
     set_value(config.path, f"{SECTION}.mode", "custom")
     show(flags, {"mode": "custom", "file": str(config.path)}, f"the prompt is yours now ({config.path})")
-
-
-@prompt.command("param")
-@click.argument("name", type=click.Choice(PARAMETERS))
-@click.argument("value")
-@document_options
-def set_param(flags: Flags, name: str, value: str) -> None:
-    """Override one parameter, or give it back to the model with the value "default"."""
-    from moryflow_sdk import ConfigError
-
-    from moryflow.config.values import check_value, set_value, unset
-
-    config, known = checked_config(flags)
-    if config.section(SECTION).get("mode") != "custom":
-        raise ConfigError("parameters belong to a prompt of your own", next_step="moryflow config prompt edit")
-    key = f"{SECTION}.params.{name}"
-    if value == MODEL_DEFAULT:
-        unset(config.path, key)
-        show(flags, {"key": key, "value": None}, f"{name}: the model's default")
-        return
-    parsed = check_value(known, key, value)
-    set_value(config.path, key, parsed)
-    show(flags, {"key": key, "value": parsed}, f"{name}: {parsed}")
 
 
 @prompt.command("reset")

@@ -1,9 +1,8 @@
-"""``moryflow dev``: reload and show what changed while you write a tool, an agent or a plugin; or follow a session."""
+"""``moryflow dev``: reload and show what changed while you write a tool, an agent or a plugin."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import signal
@@ -12,26 +11,21 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from moryflow.cli.failures import show_slips
-from moryflow.cli.open_host import host_for, own_home
+from moryflow.cli.open_host import host_for
 from moryflow.cli.options import Flags, document_options
-from moryflow.cli.terminal import as_json, at_terminal, first_line, plain
+from moryflow.cli.terminal import as_json, at_terminal, plain
 from moryflow.cli.terminal.interrupts import ENDING, run_on_loop
 
 if TYPE_CHECKING:
-    from moryflow_sdk import Event
-
     from moryflow.plugins.reload_report import ReloadReport
-    from moryflow.store import Node, Store
 
 _FIRST_WAIT = 1.0
 """Seconds that the start waits for the probe; what the probe finds later is shown when it comes."""
-_LOOK = 0.15
-"""Seconds between two looks at the store."""
 
 
 @click.command("dev")
@@ -39,11 +33,8 @@ _LOOK = 0.15
 @click.option(
     "--run", "again", metavar="COMMAND", help="Run this moryflow command after each save, for example 'tool run hello'."
 )
-@click.option(
-    "--attach", metavar="[SESSION]", is_flag=False, flag_value="", help="Follow a session of another terminal, or the last one."
-)
 @document_options
-def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: str | None) -> int:
+def command(flags: Flags, paths: tuple[Path, ...], again: str | None) -> int:
     """Watch and reload while you write: each save is shown with what it changed.
 
     Configuration, agents, tools and plugins of Moryflow's folder are watched, and plugins that are installed from their
@@ -53,13 +44,8 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: st
     \b
     moryflow dev --run 'tool run hello --name you'
     moryflow dev ./my-plugin --run 'hook fire chat.params {}'
-    moryflow dev --attach
     """
     words = _words(again or "")
-    if attach is not None:
-        if again or paths:
-            raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out")
-        return run_on_loop(lambda: _follow(flags, attach))
     show_slips()
     folders = tuple(path.absolute() for path in paths)
     loop = _Loop(flags, folders, words)
@@ -228,109 +214,3 @@ async def _answer(text: str) -> bool:
     discard_typed()
     click.echo(plain(f"{text} [y/N]: "), err=True, nl=False)
     return (await read_line()).strip().lower() in ("y", "yes")
-
-
-# ---------------------------------------------------------------- --attach
-
-
-async def _follow(flags: Flags, name: str) -> int:
-    """Print what happens in a session as it is committed, until a signal ends it.
-
-    :param name: the session's id or the beginning of it; empty for the session that was used last.
-    :raises ConfigError: there is no such session.
-    """
-    from moryflow.store import open_store
-
-    stopped = asyncio.Event()
-    for number in ENDING:
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    store = open_store(own_home())
-    try:
-        session = await _session(store, name)
-        reader = _Reader(store, session, flags.as_json)
-        await reader.skip()
-        if not flags.quiet:
-            click.echo(plain(f"following {session}; Ctrl-C ends"), err=True)
-        while not stopped.is_set():
-            await reader.look()
-            try:
-                await asyncio.wait_for(stopped.wait(), _LOOK)
-            except TimeoutError:
-                continue
-    finally:
-        store.close()
-    return 0
-
-
-async def _session(store: Store, name: str) -> str:
-    if name:
-        return (await store.session(name)).id
-    found = await store.sessions(1)
-    if not found:
-        from moryflow_sdk import ConfigError
-
-        raise ConfigError("there is no session to follow", next_step='moryflow run "your question", in another terminal')
-    return found[0].id
-
-
-class _Reader:
-    """Prints what was committed to a session since it last looked."""
-
-    def __init__(self, store: Store, session: str, as_lines: bool) -> None:
-        self._store, self._session, self._as_lines = store, session, as_lines
-        self._after = 0
-        self._shown: set[str] = set()
-
-    async def skip(self) -> None:
-        """Skip what is stored already, except the turn that runs now, if there is one."""
-        events = await self._store.events(self._session)
-        running = [run.id for run in await self._store.runs(self._session) if run.state == "running"]
-        begins = next((event.seq for event in events if event.turn in running and event.seq is not None), None)
-        last = events[-1].seq if events and events[-1].seq is not None else 0
-        self._after = last if begins is None else begins - 1
-        self._shown = {node.id for node in await self._store.nodes(self._session)} if begins is None else set()
-
-    async def look(self) -> None:
-        events = await self._store.events(self._session, self._after)
-        if not events:
-            return
-        nodes = {node.id: node for node in await self._store.nodes(self._session)}
-        for event in events:
-            self._after = event.seq or self._after
-            if self._as_lines:
-                click.echo(as_json(event.as_json(), indent=None))
-                continue
-            for text in self._lines(event, nodes):
-                click.echo(plain(text))
-
-    def _lines(self, event: Event, nodes: Mapping[str, Node]) -> list[str]:
-        data: Mapping[str, Any] = event.data
-        match event.type:
-            case "step.start":
-                return [f"> {first_line(node.payload['text'])}" for node in self._new(nodes, "user")]
-            case "step.finish":
-                return [node.payload["text"] for node in self._new(nodes, "assistant") if node.payload["text"]]
-            case "tool.start" if data["state"] == "running":
-                args = json.dumps(data.get("args"), ensure_ascii=False, default=str)
-                return [f"→ {data['tool']} {first_line(args, 120)}"]
-            case "tool.result":
-                return [
-                    f"← {data['tool']} {data['status']}, {data.get('ms', 0)} ms: {first_line(str(data.get('output', '')), 120)}"
-                ]
-            case "permission.asked":
-                return [
-                    f"? {data.get('tool', data['domain'])}: {data['reason']} (moryflow approval reply {data['approval_id']})"
-                ]
-            case "permission.replied":
-                return [f"! {data['reply']}, by {data['by']}"]
-            case "plugin.failed" | "plugin.quarantined":
-                return [f"plugin {data['plugin']}: {data.get('error') or data.get('reason')}"]
-            case "turn.finish":
-                return [f"the turn ended: {data['end_reason']}"]
-            case _:
-                return []
-
-    def _new(self, nodes: Mapping[str, Node], kind: str) -> list[Node]:
-        found = [node for node in nodes.values() if node.kind == kind and node.id not in self._shown]
-        self._shown |= {node.id for node in found}
-        return found

@@ -168,7 +168,7 @@ _NEEDED = re.compile(r"(?<=\.)[^:]+(?=: it is needed)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-key = noun("key", "Set and remove the secrets of plugins. They are never shown.")
+key = noun("key", "Set the secrets of plugins. They are never shown.")
 command.add_command(key)
 
 
@@ -211,33 +211,6 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
         say(f"moryflow: {own[0].file}:{own[0].line} has one too: moryflow config unset {path}")
     text = f"{path} is set ({file}, which only you can read)" if changed else f"{path} has that value already ({file})"
     show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
-
-
-@key.command("remove")
-@click.argument("name")
-@click.argument("setting", metavar="KEY")
-@asking_options
-def remove(flags: Flags, name: str, setting: str) -> None:
-    """Remove a secret that was set with `plugin key set`."""
-    from moryflow.config.load import SECRETS
-    from moryflow.config.values import unset
-
-    file = FoundPlugins(flags).home / SECRETS
-    path = f"plugins.{name}.{setting}"
-    changed = file.exists() and unset(file, path)
-    text = f"{path} is removed ({file})" if changed else f"{path} is not in {file}"
-    show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
-
-
-@key.command("list")
-@document_options
-def list_keys(flags: Flags) -> None:
-    """List which secrets are set, without their values."""
-    from moryflow.config.values import leaves
-
-    secrets = [layer.value for layer in FoundPlugins(flags).config.layers if layer.source == "secrets"]
-    found = [path for given in secrets for path, value in leaves(given) if value != {}]
-    show(flags, [{"key": path} for path in found], plain("\n".join(found) or "no key is set"))
 
 
 def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:

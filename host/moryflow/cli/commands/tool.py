@@ -19,7 +19,7 @@ from moryflow.cli.terminal import as_json, at_terminal, columns, plain, say, sho
 from moryflow.cli.terminal.streams import stdout
 from moryflow.runtime.documents import tool_json
 
-from .tool_files import absent_owner, allow, check, install, offer_install, switch_hint, wait_for_owner
+from .tool_files import allow, check, install, missing_hint, offer_install
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import RegisteredTool
@@ -70,11 +70,10 @@ def _find(host: Host, name: str) -> RegisteredTool:
     if name in host.tools:
         return host.tools[name]
 
-    (owner, owner_step), switch = absent_owner(host, name), switch_hint(host, name)
-    later = "" if owner or switch else host.plugin_set.pending_hint()
-    hint = owner or later or did_you_mean(name, host.tools)
-    step = "moryflow plugin check" if later else owner_step or "moryflow tool list"
-    raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)
+    hint, step = missing_hint(host, name)
+    later = "" if hint else host.plugin_set.pending_hint()
+    step = step or ("moryflow plugin check" if later else "moryflow tool list")
+    raise ConfigError(f"there is no tool {name!r}{hint or later or did_you_mean(name, host.tools)}", next_step=step)
 
 
 @command.command("run", cls=InputCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -115,7 +114,6 @@ def run_tool(
         given_flags = flags._replace(yes=flags.yes or sure)
         confirm_mode(mode, given_flags)
         await offer_install(host, name, given_flags)
-        await wait_for_owner(host, name, given_flags)
         tool = _find(host, name).tool
         form = "json" if flags.as_json else output
         if shape is not None and "format" in tool.parameters.get("properties", {}):

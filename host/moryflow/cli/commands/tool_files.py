@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -148,67 +147,28 @@ async def offer_install(host: Host, tool: str, flags: Flags) -> None:
             return
 
 
-def switch_hint(host: Host, tool: str) -> str:
-    """Return the command that helps if a file of the user's own has `tool` but is not loaded; else an empty string."""
-    files = list(_defining(host.home, tool))
-    if not files:
-        return ""
-    if host.config.get(SWITCH) is not True:
-        return f"moryflow config set {SWITCH} true (it is in {files[0]})"
-    return f"moryflow plugin info external_tools (it is in {files[0]})"
-
-
-async def wait_for_owner(host: Host, tool: str, flags: Flags) -> None:
-    """If a plugin that is known to have `tool` is still being tried out, wait for the result."""
-    if tool in host.tools:
-        return
-    pending = {r.name for r in host.plugin_set.records if r.status == "pending" and r.stage == "probe"}
-    owners = _owners(host, tool) & pending if pending else set()
-    if owners and not flags.quiet:
-        say(f"moryflow: {tool} is one of {', '.join(sorted(owners))}, which is being tried out")
-    if owners:
-        await host.try_out(owners)
-
-
-def _owners(host: Host, tool: str) -> set[str]:
-    """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
+def missing_hint(host: Host, tool: str) -> tuple[str, str]:
+    """Return why there is no `tool` if a plugin or a file that is not loaded has it, and the next step; else empty strings."""
     from moryflow.packages.inventory import rows
     from moryflow.runtime.generation import wanted_plugins
 
-    found = rows(host.home, host.config, wanted_plugins(host.config))
-    return {row.name for row in found if tool in (*row.record.tools, *(row.card.tools if row.card is not None else ()))}
-
-
-def absent_owner(host: Host, tool: str) -> tuple[str, str]:
-    """Return which plugin has the tool and why it is not loaded, and the next step; two empty strings if that is not known."""
-    owners = _owners(host, tool)
+    known = rows(host.home, host.config, wanted_plugins(host.config))
+    owners = {row.name for row in known if tool in (*row.record.tools, *(row.card.tools if row.card else ()))}
     for record in host.plugin_set.records:
         if record.name in owners and record.status != "loaded":
-            why = record.reason or record.error
-            step = f"moryflow plugin {'enable' if record.reason == 'disabled' else 'info'} {record.name}"
-            return f"; it is one of the plugin {record.name}, which is not loaded: {why}", step
-    return "", ""
+            step = f"moryflow plugin {'enable' if record.reason == 'disabled' else 'check'} {record.name}"
+            return f"; it is one of the plugin {record.name}, which is not loaded: {record.reason or record.error}", step
+    files = _defining(host.home, tool)
+    if not files:
+        return "", ""
+    on = host.config.get(SWITCH) is True
+    return f"; {files[0]} seems to have it", "moryflow tool check" if on else f"moryflow config set {SWITCH} true"
 
 
 def _defining(home: Path, tool: str) -> list[Path]:
-    """Return the files of the tools folder that define a function called `tool`, or else are a program of that name.
-
-    No file is run.
-    """
-    from moryflow_sdk import PluginError
-    from moryflow_sdk.support.own_files import own_programs
-
-    from moryflow.plugins.sources import read_owned
-
-    found: list[Path] = []
-    for path in sorted((home / "tools").glob("*.py")):
-        try:
-            nodes = ast.walk(ast.parse(read_owned(path)))
-        except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == tool for node in nodes):
-            found.append(path)
-    return found or [path for path in own_programs(home / "tools") if path.stem == tool]
+    """Return the files of the tools folder that seem to have a tool of that name; no file is run."""
+    found = [path for path in _files(home / "tools") if path.is_file()]
+    return [path for path in found if path.stem == tool or f"def {tool}(" in path.read_text("utf-8", "replace")]
 
 
 @click.command("check")

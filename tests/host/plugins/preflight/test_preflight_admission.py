@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 from moryflow import open_host
 from moryflow.cli.commands.doctor import examine
-from moryflow.cli.commands.tool import _find
-from moryflow.cli.commands.tool_files import wait_for_owner
 from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy
 from moryflow.runtime.generation import promising_first
 from moryflow.runtime.selection import refuse_failed
-from moryflow_sdk import ConfigError, PluginError
+from moryflow_sdk import PluginError
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -258,28 +256,3 @@ async def test_a_model_is_told_that_a_tool_may_come_later(home, write_waiting):
         await session.prompt("call late")
     [result] = [event.data for event in told if event.type == "tool.result"]
     assert "unknown tool 'late'; it may be in a plugin that is still being tried out; the tools are: " in str(result)
-
-
-@pytest.mark.parametrize("known_by", ["manifest", "last load"])
-async def test_a_tool_that_is_asked_for_is_waited_for(home, write_waiting, known_by):
-    """Its plugin is tried out before all others; one that nobody knows is said to be perhaps among them (CONTRACT §1)."""
-    package = home / "plugins" / "zz"
-    package.mkdir(mode=0o700)
-    manifest = 'name = "zz"\nhooks = ["tools"]\ntools = ["late"]\n' if known_by == "manifest" else 'name = "zz"\n'
-    for name, text in (("__init__.py", HELLO.format(name="late")), ("plugin.toml", manifest)):
-        (package / name).write_text(text)
-        (package / name).chmod(0o600)
-    if known_by == "last load":
-        async with await open_host(home, environ={}, wait=60):
-            pass
-        (package / "__init__.py").write_text(HELLO.format(name="late") + "# edited\n")
-        (home / "cache" / "plugins.json").write_text(
-            (home / "cache" / "plugins.json").read_text().replace('"loaded"', '"failed"')
-        )
-    crowd(write_waiting, 12, seconds=2.0)
-    async with await open_host(home, environ={}, wait=0.01) as host:
-        with pytest.raises(ConfigError, match=r"it may be in one of 1\d plugins that are still being"):
-            _find(host, "nowhere")
-        await wait_for_owner(host, "late", Flags(quiet=True))
-        assert "late" in host.tools
-        assert sum(record.status == "pending" for record in host.plugin_set.records) >= 6
