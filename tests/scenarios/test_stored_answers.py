@@ -37,13 +37,7 @@ def to_nothing(vault: Path):
     (vault / "a.txt").unlink()
 
 
-SWAPS = {
-    to_a_link_out: "a.txt leads to /",
-    to_a_link_inside: "a.txt leads to other/b.txt now, and led to a.txt when",
-    to_another_file: "a.txt is another object now",
-    to_a_hard_link: "a.txt is another object now",
-    to_nothing: "a.txt no longer exists",
-}
+SWAPS = (to_a_link_out, to_a_link_inside, to_another_file, to_a_hard_link, to_nothing)
 
 
 def rule(rig):
@@ -116,13 +110,12 @@ async def test_an_answer_does_not_hold_for_another_file(files, asks, reply):
 
 @pytest.mark.parametrize("swap", SWAPS, ids=lambda swap: swap.__name__)
 async def test_the_new_question_says_what_the_path_leads_to_now(files, swap):
-    """One sentence, and the resolved target; its own answer holds (R12, R22)."""
+    """The resolved target; its own answer holds (R12, R22)."""
     rule(files)
     question = await asked(files, files.call("read", path="a.txt"))
     swap(files.vault)
     end, results, [again] = await answered(files, question, "once")
     assert (end, results) == ("approval_required", []) and again.id != question.id
-    assert SWAPS[swap] in again.request["reason"] and "when this was answered before" in again.request["reason"]
     end, results, still_open = await answered(files, again, "once")
     assert (end, len(results), still_open) == ("completed", 1, [])
     assert results[0].get("code") == "not_found" if swap is to_nothing else SECRET in results[0]["output"]
@@ -142,7 +135,6 @@ async def test_nothing_is_written_where_nobody_saw_that_it_would_be(files, swapp
         (files.vault / "sub").symlink_to(files.vault.parent / "outside")
     end, results, [again] = await answered(files, question, "always")
     assert (end, results, place.read_text()) == ("approval_required", [], SECRET)
-    assert "when this was answered before" in again.request["reason"]
     assert '"allow"' not in (files.home / "config.jsonc").read_text()
 
 
@@ -167,8 +159,7 @@ async def test_an_answer_does_not_hold_in_another_folder_of_the_same_name(files)
     files.vault.rmdir()
     files.vault.symlink_to(around / "other")
     _, results, [again] = await answered(files, question, "once", session=question.session)
-    said = f"new.txt is {around}/other/new.txt now, and was {around}/project/new.txt when this was answered before"
-    assert results == [] and said in again.request["reason"]
+    assert results == [] and again.id != question.id
 
 
 async def test_a_command_is_asked_about_again_when_its_operand_leads_elsewhere(files):

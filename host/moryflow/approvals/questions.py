@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, Target, ToolCall, ToolContext, ToolError, thaw
+from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, ToolContext, ToolError, thaw
 from moryflow_sdk.support.texts import in_words
 
 from moryflow.approvals import ApprovalReply, reply_of
@@ -23,7 +23,7 @@ from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 from moryflow.kernel.outcome import OnAsk
 from moryflow.kernel.tool_call import call_row, digest
-from moryflow.kernel.tool_executor import as_refused
+from moryflow.kernel.tool_executor import as_refused, contents_read
 from moryflow.kernel.turn_context import Journal, TurnContext
 from moryflow.services import View
 from moryflow.store import ApprovalRow
@@ -36,7 +36,7 @@ CLOSED = "closed"
 """The ``by`` of an answer that was given because the input for answers had ended."""
 CANCEL, INTERRUPTED = "cancel", "interrupted"
 """The ``by`` of an answer to a question whose turn was stopped, for example by Ctrl-C, or interrupted with its host."""
-_NOT_SHOWN = ("seen", "bound", "contents", "rules")
+_NOT_SHOWN = ("bound", "rules")
 """Fields stored with a question to see whether an answer still applies, and what it stored; people do not see them."""
 POLL_SECONDS = 0.5
 """Seconds between two looks for an answer that another process stored."""
@@ -126,8 +126,6 @@ class ApprovalDesk:
         earlier = _same_question(before, bound, preview)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
-        if earlier is None:
-            ruling = with_changes(call, ruling, before, preview)
         if self._cannot_ask(scope, on_ask):
             return _refuse_unasked(ruling)
         if earlier is None and ruling.offer is not None and await self._store().offered(str(scope.vault)):
@@ -344,9 +342,7 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, pr
         **({"preset": ruling.offer.model_dump()} if ruling.offer is not None else {}),
         "rules": {reply: [rule.model_dump(exclude_defaults=True) for rule in stored] for reply, stored in rules.items()},
         "agent": scope.agent.id,
-        "seen": [_target_object(target) for target in call.targets],
         "bound": bound,
-        "contents": contents_read(ruling),
     }
     return ApprovalRow(
         id=f"ap_{secrets.token_hex(6)}",
@@ -374,60 +370,6 @@ def question_hash(call: ToolCall, ruling: Ruling) -> str:
         "contents": contents_read(ruling),
     }
     return digest(json.dumps(asked, sort_keys=True).encode())
-
-
-def contents_read(ruling: Ruling) -> dict[str, str]:
-    """Return the contents that the asks behind `ruling` depend on: name → state, for example a script's hash."""
-    asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
-    return {name: state for ask in asks for name, state in ask.contents.items()}
-
-
-def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
-    """Return `ruling`; if anything has changed since the last answer about `call`, its reason begins with what has."""
-    answered = [row.request for row in rows if row.state == "replied"]
-    changes = [*_differences(answered[-1], call), *_content_changes(answered[-1], ruling)] if answered else []
-    if answered and not changes and answered[-1].get("preview", preview) != preview:
-        changes = ["what it does has changed since this was answered before"]
-    shown = "; ".join((*changes, *filter(None, (ruling.unusual,))))
-    return ruling.replace(reason="; ".join((*changes, ruling.reason)), unusual=shown) if changes else ruling
-
-
-def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
-    """Yield a sentence for each content that has changed since the last answer."""
-    then: Mapping[str, str] = before.get("contents", {})
-    for name, state in contents_read(ruling).items():
-        if then.get(name, state) != state:
-            yield f"{in_words(name)} has changed since this was answered before"
-
-
-def _target_object(target: Target) -> dict[str, Any] | None:
-    """Return path and identity of the object that `target` leads to; for a command, of the folder it runs in."""
-    if target.folder is not None:
-        return _target_object(target.folder)
-    if target.path is None:
-        return None
-    return {"path": target.path, "identity": target.identity.model_dump() if target.identity else None}
-
-
-def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
-    texts: Sequence[str] = before.get("targets", ())
-    objects: Sequence[Mapping[str, Any] | None] = before.get("seen", ())
-    for text, then, target in zip(texts, objects, call.targets, strict=False):
-        now = _target_object(target)
-        named = in_words(text) if target.folder is None else f"the folder of {in_words(text)}"
-        if text != target.text:
-            now_at, before_at = in_words(target.text), in_words(text)
-            yield f"{target.given} leads to {now_at} now, and led to {before_at} when this was answered before"
-        elif then is None or now is None or then == now:
-            continue
-        elif then["path"] != now["path"]:
-            yield f"{named} is {now['path']} now, and was {then['path']} when this was answered before"
-        elif now["identity"] is None:
-            yield f"{named} no longer exists, but did when this was answered before"
-        elif then["identity"] is None:
-            yield f"{named} did not exist when this was answered before"
-        else:
-            yield f"{named} is another object now than when this was answered before"
 
 
 class PreviewView(View):

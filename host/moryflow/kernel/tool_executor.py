@@ -56,8 +56,6 @@ from .turn_context import Journal, TurnContext
 
 MAX_DIFF = 16_000
 """Characters of a result's diff that its event carries."""
-MAX_QUESTIONS = 3
-"""How often the user is asked about one call while what the call would do keeps changing."""
 
 _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
@@ -148,48 +146,36 @@ class ToolExecutor:
     async def _rule(self, prepared: PreparedCall) -> Ruling:
         """Combine the verdicts of all gates, ask the user if the ruling is ask, then let ``tool_decided`` tighten it."""
         ruling = await self._gates(prepared.call, prepared.early_verdicts)
-        for _ in range(MAX_QUESTIONS):
-            if ruling.decision != "ask":
-                break
-            answered = await self._ask(prepared, ruling, later=True)
-            ruling = await self._judge_again(prepared, answered) or answered
         if ruling.decision == "ask":
-            reason = f"what this call would do has changed after each of {MAX_QUESTIONS} answers; at last: {ruling.reason}"
-            ruling = as_refused(ruling, cause="policy", reason=reason, by="rule")
+            ruling = await self._unless_changed(prepared, await self._ask(prepared, ruling, later=True))
         decided = await self._tighten(prepared.call, ruling)
         if decided.decision != "ask":
             return decided
-        answered = await self._ask(prepared, decided, later=True)
-        if await self._judge_again(prepared, answered) is None:
-            return answered
-        return as_refused(
-            decided, cause="policy", reason="the effect of this call has changed since the question was answered", by="rule"
-        )
+        return await self._unless_changed(prepared, await self._ask(prepared, decided, later=True))
 
-    async def _judge_again(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:
-        """Judge a call again after the user allowed it; return the ruling that replaces the answer, or ``None``.
+    async def _unless_changed(self, prepared: PreparedCall, answered: Ruling) -> Ruling:
+        """Refuse a call that the user has allowed if it would do something else now than what the question showed.
 
-        While the question was open, someone may have changed a link, rewritten a file or a script, or added a rule. The
-        built-in gates judge the call again; the gates of other plugins do only if its targets are other objects now.
+        While the question was open, someone may have changed a link or rewritten a file. The gates are asked again only if
+        their questions depend on the content of a file, such as a script.
         """
         call, owned = prepared.call, prepared.owned
         assert owned is not None
         if answered.decision != "allow":
-            return None
+            return answered
         try:
             now, _ = call_as_judged(self._scope, call.tool, json.loads(prepared.encoded), call.id, call.step)
         except ToolError as error:
             return as_refused(answered, cause="invalid_input", reason=str(error), by="rule")
         same = now.targets == call.targets
-        again = await self._own_gates(now, answered) if same else await self._gates(now, prepared.early_verdicts)
-        unchanged = (
-            again.decision == "allow" or await self._scope.around.desk.preview(self._scope, owned, now) == prepared.preview
-        )
-        asks_nothing_new = _questions(again) <= _questions(answered)
-        if same and unchanged and again.decision in ("allow", "ask") and asks_nothing_new:
-            return None
-        prepared.call = now
-        return again
+        same = same and await self._scope.around.desk.preview(self._scope, owned, now) == prepared.preview
+        contents = contents_read(answered)
+        if same and contents:
+            same = contents_read(await self._gates(now, prepared.early_verdicts)) == contents
+        if same:
+            return answered
+        reason = "what this call would do has changed since the question was answered; make the call again"
+        return as_refused(answered, cause="policy", reason=reason, by="rule")
 
     async def _settle(self, prepared: PreparedCall, ruling: Ruling) -> Ruling:
         """Settle a question of a running body. Its answer must come during the turn: the body cannot wait any longer."""
@@ -215,14 +201,6 @@ class ToolExecutor:
             verdicts += early
         spent = (time.perf_counter_ns() - started) // 1000
         return combine(verdicts, mode=scope.live.mode, gate_us=spent)
-
-    async def _own_gates(self, call: ToolCall, before: Ruling) -> Ruling:
-        """Ask the built-in gates again; keep the verdicts in `before` of all others."""
-        plugins = self._scope.plugin_set.plugins
-        others = [each for each in before.verdicts if each[0] not in plugins or plugins[each[0]].tier != "builtin"]
-        verdicts = [*await self._dispatch.gates(self._scope, "tool_gate", own=True, call=call), *others]
-        verdicts += default_verdicts((), verdicts)
-        return combine(verdicts, mode=self._scope.live.mode, gate_us=before.gate_us)
 
     async def _ask(self, prepared: PreparedCall, ruling: Ruling, *, later: bool) -> Ruling:
         """Ask the user about the call. With `later`, the answer may come after the turn has ended."""
@@ -436,7 +414,7 @@ def _softened(verdict: Verdict, mode: str) -> Verdict:
     return verdict
 
 
-def _questions(ruling: Ruling) -> set[tuple[str, Ask]]:
-    """Return the question of each gate, without the rule behind it: where that rule stands does not matter."""
-    asks = ((plugin, verdict) for plugin, verdict in ruling.verdicts if isinstance(verdict, Ask))
-    return {(plugin, ask.replace(rule=None, opens=())) for plugin, ask in asks}
+def contents_read(ruling: Ruling) -> dict[str, str]:
+    """Return the contents that the asks behind `ruling` depend on: name → state, for example a script's hash."""
+    asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
+    return {name: state for ask in asks for name, state in ask.contents.items()}

@@ -317,9 +317,8 @@ async def test_a_script_that_changes_while_the_question_stands_does_not_run(benc
             changed.append(script(bench, "build.sh", "echo evil"))
 
     outcome = await bench.run(bench.calls(bash("./build.sh")), replies=[reply, "reject"], during=change)
-    first, second = outcome.named("permission.asked")
-    assert "changed" not in first["reason"] and "build.sh has changed" in second["reason"]
-    assert outcome.tools()[0]["status"] == "denied"
+    assert len(outcome.named("permission.asked")) == 1
+    assert outcome.tools()[0]["status"] == "denied" and "has changed since" in outcome.tools()[0]["output"]
     assert await asked(bench, bash("./build.sh")) == [True], "the rule is about what was shown"
 
 
