@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from moryflow_sdk import Rule
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, MEANWHILE, may_deny, not_understood, read_entries
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
-from moryflow_sdk.support.texts import nearest
 
 from .jsonc import JsoncError, JsoncNode, tree
 
@@ -31,7 +30,7 @@ MISSING: Any = object()
 
 @dataclass(frozen=True)
 class Layer:
-    """The values of one source. `text` is kept to find lines; without a text, `lines` has them.
+    """The values of one source. `text` is kept to find lines.
 
     :param file: the file, or the name to show instead (``--config``, a flag).
     :param lost: why rules of the source may be missing in `value`; empty if none can be missing.
@@ -44,7 +43,6 @@ class Layer:
     text: str = ""
     is_file: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
-    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
     lost: str = ""
 
     @cached_property
@@ -62,7 +60,7 @@ class Layer:
         """Return line and column of `path`, or of the nearest container that is in the text."""
         node = self._tree
         if node is None:
-            return self.lines.get(tuple(path)), None
+            return None, None
         for name in path:
             child = node.child(name)
             if child is None:
@@ -189,11 +187,6 @@ RULES = ("agents", "runtime", "permission", "rules")
 UNUSABLE = "rule_unusable"
 """The problem code of a deny rule whose pattern no engine accepts."""
 
-_OF_OTHERS = ("plugins", "models", "mcp")
-"""Sections in which a key like ``rules`` belongs to someone else, for example a plugin."""
-
-_NAMES = ("permission", "permissions", "rules")
-
 
 def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
     """Return the rules of `layer` in order, and the problems. A rule that cannot be read is replaced by a stand-in."""
@@ -214,58 +207,32 @@ def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
     return rules, problems
 
 
-def lost_rules(layer: Layer) -> list[Rule]:
-    """Return a stand-in rule for rules of `layer` that are not read, because they have another name or another shape.
-
-    What is wrong with them is reported together with unknown keys and wrong types.
-    """
-    fields = {"source": _source(layer), "file": layer.file if layer.is_file else None}
-    if layer.lost:
-        return [not_understood(ANY_DOMAIN, layer.lost, **fields)]
-    for place, item in _unread(layer.value, ()):
-        value = {place[-1]: item}
-        decision = next((word for word in ("deny", "ask") if holds_decision(value, word)), "")
-        if decision:
-            problem = f"rules are not read at {dotted(place)}"
-            return [not_understood(ANY_DOMAIN, problem, **fields, line=layer.position(place)[0], decision=decision)]
-    return []
-
-
-def _unread(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the place and value of what are probably rules in a place where no rules are read."""
-    for key, item in value.items():
-        place = (*path, key)
-        if place == RULES and isinstance(item, list):
-            continue
-        on_the_way = place == RULES[: len(place)]
-        is_like = path == RULES[:-1] or _named_like_rules(key)
-        if (on_the_way or not is_like) and isinstance(item, Mapping) and place != RULES:
-            if place[0] not in _OF_OTHERS:
-                yield from _unread(item, place)
-        elif on_the_way or is_like:
-            yield place, item
-
-
-def _named_like_rules(key: str) -> bool:
-    return bool(nearest(key.casefold(), _NAMES, 0.8))
-
-
 def _source(layer: Layer) -> Literal["inline", "user"]:
     return "user" if layer.source == "user" else "inline"
 
 
-def holds_decision(value: Any, decision: Literal["deny", "ask"]) -> bool:
-    """Whether `value`, which is in a place that is not read, holds what may be meant as this decision."""
+_OF_OTHERS = (("plugins",), ("models",), ("mcp",), ("agents", "runtime", "hooks"))
+"""Sections in which a word like ``deny`` belongs to someone else."""
+
+
+def _misplaced_rules(layer: Layer) -> str:
+    """Return a sentence if `layer` seems to have rules in a place where none are read; no setting has such a value."""
+    for place in (*_OF_OTHERS, *((RULES,) if isinstance(layer.find(RULES), list) else ())):
+        layer = layer.without(place)
+    return "rules stand in a place where none are read" if holds_deny(layer.value) else ""
+
+
+def holds_deny(value: Any) -> bool:
+    """Whether `value`, which is in a place that is not read, holds what may be meant as a deny, or to ask."""
     if isinstance(value, Mapping):
-        is_deny = decision == "deny" and "decision" in value and may_deny(value)
         members = (*value, *value.values())  # other systems write {"deny": [...]}
-        return is_deny or any(holds_decision(member, decision) for member in members)
+        return ("decision" in value and may_deny(value)) or any(map(holds_deny, members))
     if isinstance(value, list):
-        return any(holds_decision(item, decision) for item in value)
-    return isinstance(value, str) and value.strip().casefold() == decision
+        return any(map(holds_deny, value))
+    return isinstance(value, str) and value.strip().casefold() in ("deny", "ask")
 
 
-_TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits")
+_TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits", "config_permissions")
 """Problem codes of a file that cannot be used at all."""
 
 
@@ -369,7 +336,7 @@ class Config:
         """Store a copy of the user's file if it is good, in case a later start cannot read it. A host calls this at start."""
         from .load import good_copy, keep
 
-        if self.torn is None and all(item.code != "config_permissions" for item in self.problems):
+        if self.torn is None:
             own = next((layer.text for layer in self.layers if layer.source == "user" and layer.value), "")
             keep(good_copy(home, self.path), own)
 
@@ -398,10 +365,11 @@ class Config:
         layers, problems, lost = [], list(self.problems), []
         for layer in self.layers:
             layer = normalised(layer)
-            lost += lost_rules(layer)
+            if reason := layer.lost or _misplaced_rules(layer):
+                lost.append(_asking(layer, reason, None))
             layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
-            lost += [_asking(layer, problem) for problem in bad if problem.asks]
+            lost += [_asking(layer, problem.message, problem.line) for problem in bad if problem.asks]
             problems.extend([*bad_servers, *bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)
@@ -421,10 +389,10 @@ class Config:
         return config
 
 
-def _asking(layer: Layer, problem: Problem) -> Rule:
+def _asking(layer: Layer, problem: str, line: int | None) -> Rule:
     """Return a rule because of which every call is asked about, in every mode, until `problem` is solved."""
-    place = {"source": _source(layer), "file": layer.file if layer.is_file else None, "line": problem.line}
-    return not_understood(ANY_DOMAIN, problem.message.removesuffix(f"; {MEANWHILE}"), **place)
+    file = layer.file if layer.is_file else None
+    return not_understood(ANY_DOMAIN, problem.removesuffix(f"; {MEANWHILE}"), source=_source(layer), file=file, line=line)
 
 
 def _rules_of(layer: Layer) -> list[Any]:
@@ -437,7 +405,7 @@ def _rules_shape(layer: Layer) -> list[Problem]:
         section = layer.find(RULES[:end])
         if section is not MISSING and not isinstance(section, Mapping):
             message = f"{'.'.join(RULES[:end])} must be an object; it is ignored"
-            return [layer.problem(RULES[:end], message, code="config_type", fatal=holds_decision(section, "deny"))]
+            return [layer.problem(RULES[:end], message, code="config_type", fatal=holds_deny(section))]
     rules = layer.find(RULES)
     if rules is MISSING or isinstance(rules, list):
         return []

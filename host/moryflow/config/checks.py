@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -18,7 +17,7 @@ from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.config import MAX_PROBLEMS, MISSING, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
+from moryflow.config import MAX_PROBLEMS, MISSING, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
 
 from .schema import RULES_PATH, Known
 
@@ -32,8 +31,6 @@ _ROUNDS = 5
 AGENT = ("agents", "runtime", "agent")
 TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",), AGENT)
 """Settings whose defaults may be looser than another value: while one is dropped, every call is asked about."""
-
-_NO = ("", "0", "false", "no", "off")
 
 
 def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = False) -> tuple[Layer, list[Problem]]:
@@ -61,7 +58,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
             return layer
         if not isinstance(section, Mapping):
             strictest = getattr(model, "strictest", {}) if end == len(path) and not isinstance(section, bool | None) else {}
-            asks, fatal = _tightens(path[:end]) and _says_something(section), bool(strictest) or holds_decision(section, "deny")
+            asks, fatal = _tightens(path[:end]) and _says_something(section), bool(strictest) or holds_deny(section)
             effect = "" if asks else f"; {_short(strictest)} is used" if strictest else "; it is ignored"
             message = f"{dotted(path[:end])} must be an object, not {kind(section)}{effect}"
             problems.append(layer.problem(path[:end], message, code="config_type", fatal=fatal, asks=asks))
@@ -116,7 +113,9 @@ def _without_bad(
             continue
         place = (*path, *deepest(section, detail["loc"]))
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
-    strict = {place: strictest[str(place[-1])] for place in bad if _may_restrict(layer, place, path, strictest)}
+    own = [place for place in bad if len(place) == len(path) + 1 and place[-1] in strictest]
+    # A plain no (null) restricts nothing; of anything else nobody knows whether it was meant to.
+    strict = {place: strictest[str(place[-1])] for place in own if layer.find(place) is not None}
     for place, message in bad.items():
         fatal = _tightens(place) or place in strict
         asks = fatal and place not in strict and place[0] not in strictest and _says_something(layer.find(place))
@@ -137,13 +136,6 @@ def _tightens(place: Place) -> bool:
 def _says_something(value: Any) -> bool:
     """Whether a value in a place that restricts may have been meant to restrict."""
     return not (value is None or value is False or value == {})
-
-
-def _may_restrict(layer: Layer, place: Place, path: tuple[str, ...], strictest: Mapping[str, Any]) -> bool:
-    """Whether the wrong value at `place` may have made the host stricter: anything but a plain no may."""
-    if len(place) != len(path) + 1 or place[-1] not in strictest or (value := layer.find(place)) is None:
-        return False
-    return strictest[str(place[-1])] is not True or str(value).strip().casefold() not in _NO
 
 
 def _effect(layer: Layer, place: Place) -> str:
@@ -289,122 +281,51 @@ ELSEWHERE = {
 }
 """Names of settings in other systems and in agent files, in lower case → the setting here."""
 
-_ALL: Any = object()
-"""Stands for a value that has every section."""
-
-FEW = 6
-"""The most names that a hint lists if no name is similar."""
+_Models = list[tuple[tuple[str, ...], Any]]
+"""What is known below a place: the rest of a path, and the model or type there."""
 
 
 def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
-    """Return a problem for every key that no model declares, with the name that was probably meant."""
-    known = list(known)
-    found: list[Problem] = []
-    for value in (layer.value, _ALL):  # the key that was meant may be in any section
-        whole = _shape_below(known, value)
-        # Finding the key that was meant takes time, and nobody reads so many.
-        found = list(islice(_unknown_keys_in(layer, whole, (), layer.value, whole), MAX_PROBLEMS))
-        if not found:
-            break
-    return found
+    """Return a problem for every key that no model declares, with a similar name of the same section."""
+    models = [(tuple(path.split(".")) if path else (), model) for path, model in (*known, (RULES_PATH, None))]
+    return list(islice(_unknown_keys_in(layer, (), layer.value, models), MAX_PROBLEMS))
 
 
-def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
-    """Return the names of all settings; of a section only if `value` has it, because reading types slows down a start."""
-    shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
-    for path, model in reversed(list(known)):
-        names = path.split(".") if path else []
-        shape = merged(shape, nested(names, _shape(model, reduce(_subsection, names, value))))
-    return shape
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """A list, and the shape of each of its entries."""
-
-    shape: Any
-
-
-def _unknown_keys_in(
-    layer: Layer, whole: Mapping[str, Any], path: tuple[str | int, ...], value: Any, shape: Any
-) -> Iterator[Problem]:
-    """Yield a problem for each key of `value`, the value at `path`, that is not in `shape`; `whole` is the shape of all."""
-    if isinstance(value, list) and isinstance(shape, Entries):
-        for index, item in enumerate(value):
-            yield from _unknown_keys_in(layer, whole, (*path, index), item, shape.shape)
-    if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
+def _unknown_keys_in(layer: Layer, path: tuple[str | int, ...], value: Any, models: _Models) -> Iterator[Problem]:
+    here = [part for rest, model in models if not rest for part in _parts(model)]
+    if isinstance(value, list):
+        items: _Models = [((), get_args(part)[0]) for part in here if get_origin(part) in (tuple, list)]
+        for index, item in enumerate(value) if items else ():
+            yield from _unknown_keys_in(layer, (*path, index), item, items)
+    if not isinstance(value, Mapping):
         return
-    for key, item in value.items():
-        place, inner = (*path, key), shape.get(key, shape.get("*"))
-        if key in shape or inner is not None:
-            yield from _unknown_keys_in(layer, whole, place, item, inner)
+    fields = {field.alias or name: field for part in here for name, field in getattr(part, "model_fields", {}).items()}
+    open_to: _Models = [((), get_args(part)[1]) for part in here if get_origin(part) in (dict, Mapping)]
+    is_open = bool(open_to) or any(getattr(part, "model_config", {}).get("extra") == "allow" for part in here)
+    names = {*fields, *(rest[0] for rest, _ in models if rest)}
+    for key, item in value.items() if names or is_open else ():
+        if key in names or is_open:
+            inner: _Models = [(rest[1:], model) for rest, model in models if rest[:1] == (key,)]
+            inner += [((), fields[key].annotation)] if key in fields else open_to
+            yield from _unknown_keys_in(layer, (*path, key), item, inner)
             continue
-        text = f'unknown key "{dotted(place)}"'
-        meant, hint = _suggestion(path, str(key), shape, whole)
-        fatal = _tightens(meant or place) or _tightens(place) or holds_decision({key: item}, "deny")
-        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=fatal)
+        place = (*path, key)
+        near = nearest(_plain(key), {_plain(name): name for name in names})
+        meant = next((name for name in names if near and _plain(name) == near), "") or ELSEWHERE.get(_plain(key), "")
+        hint = f'did you mean "{meant}"?' if meant else "moryflow config show --all"
+        fatal = any(map(_tightens, (place, (*path, meant)))) or holds_deny({key: item})
+        yield layer.problem(place, f'unknown key "{dotted(place)}"', hint, code="config_unknown_key", fatal=fatal)
 
 
 def _plain(key: str) -> str:
     return key.casefold().replace("_", "").replace("-", "")
 
 
-def _suggestion(
-    path: tuple[str | int, ...], key: str, shape: Mapping[str, Any], whole: Mapping[str, Any]
-) -> tuple[tuple[str | int, ...], str]:
-    """Return the path that was probably meant by `key`, in the same section or elsewhere, if any; and a hint."""
-    names = [name for name in shape if name != "*"]
-    folded = {_plain(name): name for name in names}
-    plain = _plain(key)
-    if plain not in ELSEWHERE and (near := nearest(plain, folded)):
-        return (*path, folded[near]), f'did you mean "{folded[near]}"?'
-    other = ELSEWHERE.get(plain) or next((place for place in _places(whole) if f".{place}".endswith(f".{key}")), "")
-    if other and other != dotted((*path, key)):
-        return tuple(other.split(".")), f'did you mean "{other}"?'
-    if path and len(names) <= FEW:
-        return (), f"it has {', '.join(names)}"
-    return (), "moryflow config show --all"
-
-
-def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    for name, inner in shape.items():
-        if name == "*":
-            continue
-        place = f"{path}.{name}".removeprefix(".")
-        yield place
-        if isinstance(inner, Mapping):
-            yield from _places(inner, place)
-
-
-def _subsection(value: Any, key: str) -> Any:
-    """Return the section `key` of `value`, or ``None``."""
-    return value if value is _ALL else value.get(key) if isinstance(value, Mapping) else None
-
-
-def _shape(model: Any, value: Any) -> dict[str, Any]:
-    names = {field.alias or name: field for name, field in model.model_fields.items()}
-    wanted = names if value is _ALL else value if isinstance(value, Mapping) else ()
-    shape = {
-        name: _inner(field.annotation, _subsection(value, name)) if name in wanted else None for name, field in names.items()
-    }
-    if getattr(model, "model_config", {}).get("extra") == "allow":
-        shape["*"] = True
-    return shape
-
-
-def _inner(annotation: Any, value: Any) -> Any:
-    """Return the shape below a field: that of a model or list, ``{"*": …}`` for a mapping, else ``None``."""
-    if hasattr(annotation, "model_fields"):
-        return _shape(annotation, value)
+def _parts(annotation: Any) -> list[Any]:
+    """Return the models, lists and mappings that a type consists of."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _inner(inner[0], value)
+        return _parts(inner[0])
     if origin in (Union, types.UnionType):
-        return next((found for found in (_inner(each, value) for each in inner) if found), None)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        entries = [item for item in value.values() if isinstance(item, Mapping)] if isinstance(value, Mapping) else []
-        return {"*": _inner(inner[1], _ALL if value is _ALL else reduce(merged, entries, {})) or True}
-    if origin in (tuple, list):
-        shape = _inner(inner[0], _ALL)
-        return Entries(shape) if shape else None
-    return None
+        return [part for each in inner for part in _parts(each)]
+    return [annotation] if hasattr(annotation, "model_fields") or origin in (dict, Mapping, tuple, list) else []

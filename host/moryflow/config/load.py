@@ -1,6 +1,6 @@
 """Build the layers: user file, secrets, environment, inline, flags. Nothing in a file can stop the host.
 
-A file that cannot be used is named, and its last good version applies. One that others can write loosens nothing.
+A file that cannot be used, or that others can write, is named, and its last good version applies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
 
-from moryflow.config import MISSING, RULES, Layer, Problem, dotted, lost_rules, merged, nested
+from moryflow.config import Layer, Problem, dotted, merged, nested
 
 from .jsonc import JsoncError, is_blank, parse
 
@@ -38,7 +38,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
 
     def unusable(message: str, hint: str, *, code: str, line: int | None = None, column: int | None = None) -> list[Layer]:
         last = good()
-        lost = "the file cannot be read, and what it restricts may be lost" if _RESTRICTS.search(layer.text) else ""
+        lost = "the file is not used, and what it restricts may be lost" if _RESTRICTS.search(layer.text) else ""
         until = f"{'every call is asked about' if lost else 'the defaults apply'} until it is fixed"
         effect = last.hint if last.layer else until
         hint = f"{hint}; {effect}" if hint else effect
@@ -57,6 +57,9 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
         layer = replace(layer, text=error.text)
         return unusable(error.message, error.hint, code=error.code)
     layer = replace(layer, text=found.text)
+    if found.distrust:
+        doubt = found.distrust
+        return unusable(f"this file is not used, because {doubt.reason}", doubt.step, code="config_permissions")
     if emptied := _emptied(found.text, good().layer if is_blank(found.text) else None):
         return unusable(emptied, "write {} for no settings", code="config_syntax")
     try:
@@ -64,9 +67,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
         return unusable(message, "", code="config_syntax", line=error.line, column=error.column)
-    if not found.distrust:
-        return [layer]
-    return [_distrusted(layer, found.distrust, problems, good=good().layer)]
+    return [layer]
 
 
 _RESTRICTS = re.compile(
@@ -97,20 +98,6 @@ def _emptied(text: str, before: Layer | None) -> str:
     if before is None or not before.value or not is_blank(text):
         return ""
     return "the file holds only comments" if text.strip() else "the file is empty"
-
-
-def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
-    """Return the settings that loosen nothing, from a file that others may have written, and report it.
-
-    Only plugins that the last good version disables too stay disabled: others may be gates.
-    """
-    message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
-    problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
-    kept = without_allows(layer)
-    before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
-    if not (isinstance(before, list) and isinstance(now, list)):
-        return kept
-    return replace(kept, value={**kept.value, "disabledPlugins": [name for name in now if name in before]})
 
 
 def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
@@ -204,6 +191,9 @@ def _inline_file(path: Path, problems: list[Problem], before: Layer | None) -> L
     layer = Layer("inline", {}, str(path), is_file=True)
     try:
         found = read_source(path)
+        if found.distrust:
+            doubt = found.distrust
+            raise ConfigError(f"it is not used, because {doubt.reason}", where=str(path), next_step=doubt.step)
         if emptied := _emptied(found.text, before):
             raise ConfigError(emptied, where=str(path))
         layer = _parsed_layer(replace(layer, text=found.text), problems)
@@ -214,7 +204,7 @@ def _inline_file(path: Path, problems: list[Problem], before: Layer | None) -> L
     except JsoncError as error:
         where = f"{path}:{error.line}:{error.column}"
         raise ConfigError(f"this is not JSON with comments: {error.message}", where=where, next_step="fix it") from error
-    return _distrusted(layer, found.distrust, problems) if found.distrust else layer
+    return layer
 
 
 def _switch(text: str) -> bool:
@@ -358,47 +348,3 @@ def keep(copy: Path, text: str) -> None:
         copy.unlink(missing_ok=True)  # writing would keep its mode, and it may be a link
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(copy, text.encode("utf-8"))
-
-
-Lines = dict[tuple[str | int, ...], int]
-Fits = Callable[[Any], bool]
-
-HARMLESS: Mapping[str, Fits] = {
-    "$schema": lambda value: isinstance(value, str),
-    "language": lambda value: isinstance(value, str),
-    "model": lambda value: isinstance(value, str),
-    "limits": lambda value: True,
-    "agents.runtime.agent": lambda value: True,
-    "agents.runtime.truncation": lambda value: isinstance(value, dict),
-    "onlyPlugins": lambda value: True,
-    "safeMode": lambda value: value is not False,
-    "strict": lambda value: value is not False,
-    "profile": lambda value: value != "local",
-}
-"""Settings that are taken even from a file that others can write to: they loosen nothing. A wrong
-value of the last ones may be meant to restrict; the checks of all layers decide."""
-
-
-def without_allows(layer: Layer) -> Layer:
-    """Return `layer` with only the settings that loosen nothing and the rules that are not plainly an allow."""
-    lost = next((rule.problem for rule in lost_rules(layer)), "")
-    value: dict[str, Any] = {}
-    for name, fits in HARMLESS.items():
-        found = layer.find(name.split("."))
-        if found is not MISSING and fits(found):
-            value = merged(value, nested(name.split("."), found))
-    rules = layer.find(RULES)
-    if not isinstance(rules, list):
-        return Layer(layer.source, value, layer.file, is_file=True, lost=lost)
-    kept = [(index, rule) for index, rule in enumerate(rules) if not _is_exactly(rule, "allow")]
-    value = merged(value, nested(RULES, [rule for _, rule in kept]))
-    lines: Lines = {}
-    for place, (index, _) in enumerate(kept):
-        if line := layer.position((*RULES, index))[0]:
-            lines[(*RULES, place)] = line
-    return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost)
-
-
-def _is_exactly(rule: Any, decision: str) -> bool:
-    """Whether `rule` has this `decision` and no other keys than domain, pattern and decision."""
-    return isinstance(rule, Mapping) and rule.keys() == {"domain", "pattern", "decision"} and rule["decision"] == decision

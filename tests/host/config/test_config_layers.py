@@ -107,21 +107,19 @@ def test_variables_become_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("shared_group")
-@pytest.mark.parametrize(("mode", "allows", "denies"), [(0o600, 1, 1), (0o644, 1, 1), (0o664, 0, 1), (0o666, 0, 1)])
-def test_a_file_others_can_write_gives_no_allow_rules(mode: int, allows: int, denies: int, tmp_path: Path) -> None:
-    """Group- or world-writable: denies and harmless settings hold, nothing that loosens does, and it is said (R17)."""
-    given = rules(("bash", "*", "allow"), ("bash", "rm *", "deny"))
-    given["agents"]["runtime"] |= {"mode": {"default": "full_access"}, "tools": {"external": {"enabled": True}}}
-    file = put(tmp_path, json.dumps({**given, "language": "zh"}, indent=1))
+@pytest.mark.parametrize(("mode", "used"), [(0o600, True), (0o644, True), (0o664, False), (0o666, False)])
+def test_a_file_others_can_write_is_not_used(mode: int, used: bool, tmp_path: Path) -> None:
+    """Group- or world-writable: its last good version holds, without one every call asks, and it is said (R17)."""
+    file = put(tmp_path, json.dumps({**rules(("bash", "rm *", "deny")), "language": "zh"}))
+    load_config(tmp_path, environ={}).keep(tmp_path)
+    put(tmp_path, json.dumps(rules(("bash", "*", "allow"))))
     file.chmod(mode)
-    config = load_config(tmp_path, environ={}).checked(())
-    decisions = [rule.decision for rule in config.rules()]
-    assert (decisions.count("allow"), decisions.count("deny")) == (allows, denies)
-    assert config.get("language") == "zh"
-    assert config.get("agents.runtime.mode.default") == ("full_access" if allows else None)
-    assert config.section("agents.runtime.tools.external") == ({"enabled": True} if allows else {})
-    assert [problem.code for problem in config.problems] == ([] if allows else ["config_permissions"])
-    assert [rule.line for rule in config.rules() if rule.decision == "deny"] == [11]
+    for kept in (True, False):
+        config = load_config(tmp_path, environ={}).checked(())
+        assert [problem.code for problem in config.problems] == ([] if used else ["config_permissions"])
+        decisions = [(rule.domain, rule.decision) for rule in config.rules()]
+        assert decisions == [("bash", "allow") if used else ("bash", "deny") if kept else ("*", "deny")]
+        (tmp_path / "config.good.jsonc").unlink(missing_ok=True)
 
 
 def test_a_home_or_a_linked_file_that_others_can_write_gives_no_allow_rules(tmp_path: Path) -> None:
@@ -136,10 +134,10 @@ def test_a_home_or_a_linked_file_that_others_can_write_gives_no_allow_rules(tmp_
     for folder in (home, dotfiles, tmp_path):
         folder.chmod(0o777)
         config = load_config(home, environ={})
-        assert [rule.decision for rule in config.rules()] == ["deny"]
+        assert [(rule.domain, rule.decision) for rule in config.rules()] == [("*", "deny")]
         (problem,) = config.problems
         assert problem.code == "config_permissions" and f"the folder {folder}" in problem.message
-        assert problem.hint == f"chmod go-w {folder}"
+        assert problem.hint.startswith(f"chmod go-w {folder}")
         folder.chmod(0o755)
 
 
@@ -149,7 +147,7 @@ def test_a_file_of_another_user_gives_no_allow_rules(tmp_path: Path) -> None:
     file = put(tmp_path, json.dumps(rules(("bash", "*", "allow"))))
     os.chown(file, 12345, 12345)
     config = load_config(tmp_path, environ={})
-    assert config.rules() == []
+    assert "allow" not in [rule.decision for rule in config.rules()]
     assert "belongs to another user" in config.problems[0].message
 
 

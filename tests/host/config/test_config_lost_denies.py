@@ -34,7 +34,6 @@ LOST: dict[str, dict[str, Any]] = {
     "a section that is a list": {"agents": [{"runtime": {"permission": {"rules": [DENY]}}}]},
     "a plugin switched off by another name": {"disabledPlugin": ["notes"]},
     "safe mode by another name": {"safemode": True},
-    "a limit at the top": {"maxSteps": 3},
     "a limit by another name": {"limits": {"maxTurns": 3}},
 }
 HARMLESS: dict[str, dict[str, Any]] = {

@@ -138,12 +138,11 @@ WRONG: dict[str, tuple[str, str]] = {
     '"modle": "x"': ("modle", '"model"'),
     '"Model": "x"': ("Model", '"model"'),
     '"disabled_plugins": ["x"]': ("disabled_plugins", '"disabledPlugins"'),
-    '"truncation": {"maxLines": 1}': ("truncation", '"agents.runtime.truncation"'),
     '"permissions": []': ("permissions", '"agents.runtime.permission.rules"'),
     '"mcpServers": {}': ("mcpServers", '"mcp.servers"'),
     '"agents": {"runtime": {"modelSettings": {"temperature": 1}}}': ("modelSettings", '"agents.runtime.prompt.params"'),
     '"agents": {"runtime": {"prompt": {"params": {"temprature": 1}}}}': ("temprature", '"temperature"'),
-    '"agents": {"runtime": {"prompt": {"params": {"seed": 1}}}}': ("seed", "it has temperature, topP, maxTokens"),
+    '"agents": {"runtime": {"prompt": {"params": {"seed": 1}}}}': ("seed", "config show --all"),
     '"agents": {"runtime": {"prompt": {"params": {"temperature": 1e999}}}}': ("temperature", "too large"),
     '"agents": {"runtime": {"prompt": {"params": {"temperature": "1"}}}}': ("temperature", "valid number"),
     '"agents": {"runtime": {"truncation": {"maxLines": 1.5}}}': ("maxLines", "integer"),
@@ -284,20 +283,10 @@ def asks(config: Config) -> bool:
     return any(rule.problem and (rule.domain, rule.decision) == ("*", "deny") for rule in config.rules())
 
 
-def test_a_slip_in_a_file_that_others_may_write_to_loses_nothing_either(read: Read, tmp_path: Path) -> None:
-    """It is the same slip, whatever else is wrong with the file (D26, R17)."""
-    file = tmp_path / "config.jsonc"
-    file.write_text('{"safeMode": "yes", "profile": "Remote", "limits": 7}')
-    file.chmod(0o666)
-    config = read(tmp_path)
-    assert (config.get("safeMode"), config.get("profile"), asks(config)) == (True, "remote", True)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "strict"),
     [
         ("memoryBank.guardMode", "blok", "block"),
-        ("memoryBank.highRiskTools", 7, ["write", "edit", "multiedit", "apply_patch", "move", "delete"]),
         ("memoryBank.moreSensitivePaths", "infra/**", ["**"]),
         ("doomLoop.maxToolCalls", "twenty", 1),
         ("skills.claude", "never", False),
@@ -330,18 +319,6 @@ def test_what_was_read_last_holds_while_the_file_cannot_be_read(read: Read, text
     file.write_text("{}")
     read(tmp_path).keep(tmp_path)
     assert not (tmp_path / "config.good.jsonc").exists()
-
-
-def test_who_may_write_the_file_cannot_switch_a_gate_off_and_cannot_switch_a_plugin_on(read: Read, tmp_path: Path) -> None:
-    """Of the plugins that a file of others disables those stay off that were off before (R17)."""
-    file = tmp_path / "config.jsonc"
-    file.write_text('{"disabledPlugins": ["evil"]}')
-    read(tmp_path).keep(tmp_path)
-    file.write_text('{"disabledPlugins": ["evil", "permission"]}')
-    file.chmod(0o666)
-    config = read(tmp_path)
-    config.keep(tmp_path)
-    assert config.get("disabledPlugins") == ["evil"]
 
 
 def test_a_copy_that_others_may_write_to_is_not_taken(read: Read, tmp_path: Path) -> None:

@@ -328,9 +328,10 @@ async def test_what_others_may_write_from_now_on_allows_nothing_in_the_next_turn
     allow = '[{"domain": "bash", "pattern": "ls", "decision": "allow"}]'
     home.write("config.jsonc", f'{{"agents": {{"runtime": {{"permission": {{"rules": {allow}}}}}}}}}')
     async with home.open() as host:
+        home.write("config.jsonc", (home.path / "config.jsonc").read_text().replace('"ls"', '"*"'))
         (home.path / place).chmod(0o777)
         await host.refresh_if_changed()
-        assert host.config.rules() == []
+        assert [rule.pattern for rule in host.config.rules()] == ["ls"], "what was read before holds, and nothing else"
 
 
 @pytest.mark.parametrize("place", ["plugins/big/__init__.py", "plugins/big", "plugins", "."])
