@@ -133,7 +133,7 @@ async def test_nothing_is_written_where_nobody_saw_that_it_would_be(files, swapp
     else:
         (files.vault / "sub").rmdir()
         (files.vault / "sub").symlink_to(files.vault.parent / "outside")
-    end, results, [again] = await answered(files, question, "always")
+    end, results, [_again] = await answered(files, question, "always")
     assert (end, results, place.read_text()) == ("approval_required", [], SECRET)
     assert '"allow"' not in (files.home / "config.jsonc").read_text()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, ToolContext, ToolError, thaw
+from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, ToolCall, ToolContext, ToolError, thaw
 from moryflow_sdk.support.texts import in_words
 
 from moryflow.approvals import ApprovalReply, reply_of
@@ -23,7 +23,7 @@ from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 from moryflow.kernel.outcome import OnAsk
 from moryflow.kernel.tool_call import call_row, digest
-from moryflow.kernel.tool_executor import as_refused, contents_read
+from moryflow.kernel.tool_executor import as_refused
 from moryflow.kernel.turn_context import Journal, TurnContext
 from moryflow.services import View
 from moryflow.store import ApprovalRow
@@ -370,6 +370,12 @@ def question_hash(call: ToolCall, ruling: Ruling) -> str:
         "contents": contents_read(ruling),
     }
     return digest(json.dumps(asked, sort_keys=True).encode())
+
+
+def contents_read(ruling: Ruling) -> dict[str, str]:
+    """Return the contents that the asks behind `ruling` depend on: name → state, for example a script's hash."""
+    asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
+    return {name: state for ask in asks for name, state in ask.contents.items()}
 
 
 class PreviewView(View):

@@ -101,11 +101,13 @@ class Dispatcher:
                 raise Withheld(implementation.plugin)
         return value
 
-    async def gates(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, Verdict]]:
-        """Ask every gate. A gate that fails denies, with the cause ``hook_failure``."""
+    async def gates(self, scope: HookScope, hook: str, /, *, own: bool = False, **context: Any) -> list[tuple[str, Verdict]]:
+        """Ask every gate, or with `own` only the built-in gates. A gate that fails denies, with the cause ``hook_failure``."""
         verdicts: list[tuple[str, Verdict]] = []
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
+            if own and implementation.tier != "builtin":
+                continue
             outcome = await self._call(scope, implementation, context)
             verdict = self._record_verdict(scope, place, implementation, outcome)
             if verdict is not None:

@@ -156,8 +156,8 @@ class ToolExecutor:
     async def _unless_changed(self, prepared: PreparedCall, answered: Ruling) -> Ruling:
         """Refuse a call that the user has allowed if it would do something else now than what the question showed.
 
-        While the question was open, someone may have changed a link or rewritten a file. The gates are asked again only if
-        their questions depend on the content of a file, such as a script.
+        While the question was open, someone may have changed a link or rewritten a file. The built-in gates are asked again
+        only about a command, whose files and scripts they alone know.
         """
         call, owned = prepared.call, prepared.owned
         assert owned is not None
@@ -169,9 +169,9 @@ class ToolExecutor:
             return as_refused(answered, cause="invalid_input", reason=str(error), by="rule")
         same = now.targets == call.targets
         same = same and await self._scope.around.desk.preview(self._scope, owned, now) == prepared.preview
-        contents = contents_read(answered)
-        if same and contents:
-            same = contents_read(await self._gates(now, prepared.early_verdicts)) == contents
+        if same and any(target.kind == "shell" for target in now.targets):
+            again = await self._dispatch.gates(self._scope, "tool_gate", own=True, call=now)
+            same = _objections(again) <= _objections(answered.verdicts)
         if same:
             return answered
         reason = "what this call would do has changed since the question was answered; make the call again"
@@ -414,7 +414,7 @@ def _softened(verdict: Verdict, mode: str) -> Verdict:
     return verdict
 
 
-def contents_read(ruling: Ruling) -> dict[str, str]:
-    """Return the contents that the asks behind `ruling` depend on: name → state, for example a script's hash."""
-    asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
-    return {name: state for ask in asks for name, state in ask.contents.items()}
+def _objections(verdicts: Given) -> set[tuple[str, Verdict]]:
+    """Return the verdicts that are no allow, without the rule behind them: where that stands does not matter."""
+    strict = ((plugin, verdict) for plugin, verdict in verdicts if not isinstance(verdict, Allow))
+    return {(plugin, v.replace(rule=None, opens=()) if isinstance(v, Ask) else v.replace(rule=None)) for plugin, v in strict}

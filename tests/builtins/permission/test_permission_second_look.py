@@ -47,42 +47,22 @@ def when_asked(act, times=1):
 CAT = ("bash", {"command": "cat notes"})
 
 
-async def test_a_link_that_is_turned_while_the_question_stands_is_not_followed(bench):
-    """The answer was about another file; a person is asked about this one (R12, R18, R22)."""
-    during = when_asked(lambda: turn_link(bench, ".env"))
-    outcome = await bench.run(bench.calls(CAT), replies=["once", "reject"], during=during)
-    first, second = outcome.named("permission.asked")
-    assert ".env" not in first["reason"] and ".env" in second["reason"]
-    assert outcome.tools()[0]["status"] == "denied" and "SECRET" not in str(outcome.tools())
-
-
-async def test_who_agrees_to_the_second_question_gets_what_it_showed(bench):
-    """The second answer counts like the first (D65)."""
-    during = when_asked(lambda: turn_link(bench, ".env"))
-    outcome = await bench.run(bench.calls(CAT), replies=["once", "once"], during=during)
-    assert len(outcome.named("permission.asked")) == 2 and "SECRET=1" in outcome.tools()[0]["output"]
+CHANGED = "has changed since the question was answered"
 
 
 @pytest.mark.parametrize("reply", ["once", "always"])
-async def test_a_denied_file_behind_a_turned_link_is_denied(bench, reply):
-    """No answer lifts a rule that denies what the link leads to by now (R12)."""
+@pytest.mark.parametrize("goal", [".env", "b.txt"])
+async def test_a_link_that_is_turned_while_the_question_stands_is_not_followed(bench, goal, reply):
+    """The answer was about another file; a rule that denies this one is no other case (R12, R18, R22)."""
     rules = [{"domain": "bash", "pattern": "sandbox:commands", "decision": "deny"}]
     bench.config(permission={"rules": [*rules, {"domain": "read", "pattern": "vault:/b.txt", "decision": "deny"}]})
-    during = when_asked(lambda: turn_link(bench, "b.txt"))
-    outcome = await bench.run(bench.calls(CAT), replies=[reply], during=during)
-    assert outcome.tools()[0]["status"] == "denied" and len(outcome.named("permission.asked")) == 1
+    outcome = await bench.run(bench.calls(CAT), replies=[reply], during=when_asked(lambda: turn_link(bench, goal)))
+    assert len(outcome.named("permission.asked")) == 1
+    [result] = outcome.tools()
+    assert result["status"] == "denied" and CHANGED in result["output"] and "SECRET" not in result["output"]
 
 
-async def test_a_link_that_turns_at_every_question_runs_nothing(bench):
-    """Nobody is asked for ever; the call is refused, with the reason (R37)."""
-    goals = iter(["/etc/hostname", "/etc/passwd", "/etc/hosts", "/etc/group"])
-    during = when_asked(lambda: turn_link(bench, next(goals)), times=9)
-    outcome = await bench.run(bench.calls(CAT), replies=["once"] * 9, during=during)
-    assert len(outcome.named("permission.asked")) == 3
-    assert outcome.tools()[0]["status"] == "denied" and "has changed after each of 3 answers" in outcome.tools()[0]["output"]
-
-
-async def test_a_folder_that_is_swapped_while_the_question_stands_is_asked_about_again(bench):
+async def test_a_folder_that_is_swapped_while_the_question_stands_is_not_worked_in(bench):
     """The folder of a command is part of what was agreed to (R34)."""
     (bench.vault / "sub").mkdir()
     (bench.vault / "evil").mkdir()
@@ -92,12 +72,11 @@ async def test_a_folder_that_is_swapped_while_the_question_stands_is_asked_about
         (bench.vault / "evil").rename(bench.vault / "sub")
 
     call = ("bash", {"command": "touch here", "workdir": "sub"})
-    outcome = await bench.run(bench.calls(call), replies=["once", "reject"], during=when_asked(swap))
-    assert "another object now" in outcome.named("permission.asked")[1]["reason"]
-    assert not list(bench.vault.rglob("here"))
+    outcome = await bench.run(bench.calls(call), replies=["once"], during=when_asked(swap))
+    assert CHANGED in outcome.tools()[0]["output"] and not list(bench.vault.rglob("here"))
 
 
-async def test_a_file_that_is_replaced_while_the_question_stands_is_asked_about_again(bench):
+async def test_a_file_that_is_replaced_while_the_question_stands_is_not_written(bench):
     """Tools that open files by themselves say so too, instead of failing (R12, R22)."""
     bench.config(permission={"rules": [{"domain": "edit", "pattern": "*", "decision": "ask"}]})
 
@@ -106,10 +85,8 @@ async def test_a_file_that_is_replaced_while_the_question_stands_is_asked_about_
         (bench.vault / "new").rename(bench.vault / "a.txt")
 
     call = ("write", {"path": "a.txt", "content": "x"})
-    outcome = await bench.run(
-        bench.calls(("read", {"path": "a.txt"}), call), replies=["once", "once"], during=when_asked(replaced)
-    )
-    assert "another object now" in outcome.named("permission.asked")[1]["reason"]
+    outcome = await bench.run(bench.calls(("read", {"path": "a.txt"}), call), replies=["once"], during=when_asked(replaced))
+    assert CHANGED in outcome.tools()[1]["output"] and (bench.vault / "a.txt").read_text() == "open"
 
 
 async def test_an_unchanged_call_is_asked_about_once(bench):
@@ -137,7 +114,7 @@ async def test_a_gate_of_a_plugin_is_asked_once(bench):
 
 
 async def test_an_answer_from_another_process_is_compared_too(bench):
-    """``approval reply`` answers a turn that waits; what was turned meanwhile is asked about again (D65, R12)."""
+    """``approval reply`` answers a turn that waits; what was turned meanwhile is not read (D65, R12)."""
     answering = []
 
     def answer(approval, reply):
@@ -147,9 +124,8 @@ async def test_an_answer_from_another_process_is_compared_too(bench):
 
     def observe(event):
         if event.type == "permission.asked":
-            reply = "reject" if answering else "once"
             turn_link(bench, ".env")
-            work = asyncio.get_running_loop().run_in_executor(None, answer, event.data["approval_id"], reply)
+            work = asyncio.get_running_loop().run_in_executor(None, answer, event.data["approval_id"], "once")
             answering.append(work)
 
     async with bench.host() as host:
@@ -159,7 +135,7 @@ async def test_an_answer_from_another_process_is_compared_too(bench):
         for done in await asyncio.gather(*answering):
             assert done.returncode == 0, done.stderr
         results = [node.payload for node in await host.store.path(session.id) if node.kind == "tool"]
-    assert len(answering) == 2 and results[0]["status"] == "denied"
+    assert len(answering) == 1 and results[0]["status"] == "denied"
 
 
 def helper(bench, *turns):
@@ -177,14 +153,14 @@ def helper(bench, *turns):
 async def test_an_answer_for_a_child_is_compared_too(bench, background):
     """The calls of sub-agents, also in the background, are held to what was shown (D66, R12)."""
     helper(bench, *bench.calls(CAT))
-    asked, replies = [], ["once", "reject"]
+    asked = []
     async with bench.host() as host:
 
         def observe(event):
             if event.type == "permission.asked":
                 turn_link(bench, ".env")
                 asked.append(event.data)
-                asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], replies.pop(0)))
+                asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "once"))
 
         host.bus.subscribe(observe)
         task = ("task", {"agent": "helper", "prompt": "x", "background": background})
@@ -193,7 +169,7 @@ async def test_an_answer_for_a_child_is_compared_too(bench, background):
         await session.children.settled()
         [child] = [row for row in await host.store.sessions(9, purpose=None) if row.parent]
         results = [node.payload for node in await host.store.path(child.id) if node.kind == "tool"]
-    assert [".env" in data["reason"] for data in asked] == [False, True]
+    assert len(asked) == 1
     assert results[0]["status"] == "denied"
 
 
@@ -210,7 +186,7 @@ async def test_an_answer_that_comes_later_holds_for_the_folder_that_was_shown(be
         (bench.vault / "sub").symlink_to("old")
         await session.resume(RunOptions(on_ask="fail"))
         [again] = await host.store.approvals(state="pending")
-        assert "/old now, and was " in again.request["reason"]
+        assert again.id != question.id
         await host.approvals.reply(again.id, "once")
         await session.resume(RunOptions(on_ask="fail"))
     assert (bench.vault / "old/here").exists()
