@@ -26,7 +26,7 @@ services = ("artifacts", "code_loader", "complete", "emit", "files", "info", "ru
 config_path = "agents.runtime.tools.external"
 
 
-@hookimpl(timeout=30)
+@hookimpl
 async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
     """Load every file separately; a file that is wrong is left out and reported."""
     if ctx.config.get("enabled") is not True:

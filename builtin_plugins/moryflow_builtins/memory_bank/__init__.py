@@ -378,7 +378,7 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
     return await judge(call, turn)
 
 
-@hookimpl(timeout=10)
+@hookimpl
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Take back what the writer was not asked to write, record which files of the bank were read, add hints."""
     if usable_bank(turn) is None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter_ns
-from types import CoroutineType, MappingProxyType, coroutine
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, Turn, Verdict
@@ -23,7 +22,7 @@ from moryflow.base.foreign_errors import contain_exit, describe, plugin_error, r
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, copy_for_plugin, summary_of
 from .ledger import Ledger, Place, Quarantine, kept_input
 from .plugin_set import HookFailure, Implementation, PluginSet
-from .threads import CallTimeout, PluginThreads, PluginUnresponsive, WorkMeter, elapsed_limit, limit
+from .threads import CallTimeout, PluginThreads, PluginUnresponsive, limit
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
@@ -263,7 +262,6 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
     except KeyError as error:
         return _failure_of(implementation, TypeError(f"it takes {error}, which this call of the hook does not give"), 0)
     started = perf_counter_ns()
-    meter = None if implementation.life.serial else WorkMeter(implementation.timeout, started)
     try:
         if implementation.tier != "builtin":
             arguments = [copy_for_plugin(value) for value in arguments]
@@ -276,59 +274,17 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
         else:
             value = implementation.function(*arguments)
         if value is not None and inspect.isawaitable(value):
-            if meter is not None:
-                value = await _run_metered(implementation, value, meter)
-            else:
+            if implementation.life.serial:
                 value = await run_in_task(implementation.life, value, implementation.timeout)
+            else:
+                async with asyncio.timeout(limit(implementation.timeout)):
+                    value = await value
     except BaseException as error:
         return _failure_of(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
-    here = implementation.is_async or implementation.inline  # a worker counts the time of a built-in's function itself
-    if ns > limit(implementation.timeout) * 1e9 and (meter is None or (here and meter.pause())):
+    if ns > limit(implementation.timeout) * 1e9:
         return CallOutcome(None, ns, "timeout", TimeoutError())
     return CallOutcome(value, ns)
-
-
-async def _run_metered(implementation: Implementation, work: Awaitable[Any], meter: WorkMeter) -> Any:
-    """Await `work` of a built-in in this task; its deadline counts its own processor time.
-
-    :raises CallTimeout: it used more than its deadline, or it is stuck.
-    """
-    if isinstance(work, CoroutineType):  # most end without waiting, and need no timer
-        try:
-            waits_for = work.send(None)
-        except StopIteration as ended:
-            return ended.value
-        work = _drive(work, waits_for, meter)
-    timer = asyncio.timeout(limit(elapsed_limit(implementation.timeout)))
-    try:
-        async with timer:
-            return await work
-    except TimeoutError as error:
-        if timer.expired():
-            raise CallTimeout from error
-        raise
-
-
-@coroutine
-def _drive(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) -> Generator[Any, Any, Any]:
-    """Drive a coroutine that has begun and waits for `waits_for`; time that other code takes meanwhile is not counted."""
-    while True:
-        if meter.pause():
-            work.close()
-            meter.resume()
-            raise CallTimeout
-        try:
-            given = yield waits_for
-        except BaseException as error:
-            step = partial(work.throw, error)
-        else:
-            step = partial(work.send, given)
-        meter.resume()
-        try:
-            waits_for = step()
-        except StopIteration as ended:
-            return ended.value
 
 
 async def run_in_task(life: PluginThreads, work: Awaitable[Any], timeout: float) -> Any:
@@ -388,7 +344,7 @@ def _failure_of(implementation: Implementation, error: BaseException, ns: int) -
             raise error
     if isinstance(error, PluginUnresponsive):
         return CallOutcome(None, 0, "skipped", error)
-    foreign_late = implementation.life.serial and isinstance(error, TimeoutError) and ns >= limit(implementation.timeout) * 1e9
-    if isinstance(error, CallTimeout) or foreign_late:
+    is_late = isinstance(error, TimeoutError) and ns >= limit(implementation.timeout) * 1e9
+    if isinstance(error, CallTimeout) or is_late:
         return CallOutcome(None, ns, "timeout", TimeoutError())
     return CallOutcome(None, ns, "failed", error)

@@ -3,9 +3,6 @@
 A third-party plugin has one thread, and its calls run one after another. A thread past its deadline cannot be stopped:
 it is abandoned, its late result is thrown away, and its plugin is *broken* for this process. If the thread hangs in the
 body of a tool, it is replaced, up to a few times, so that the plugin's hooks and gates keep working.
-
-A deadline counts elapsed time for third-party plugins and processor time for built-in ones: a built-in that waits for the
-processor has done nothing wrong; one that waits for something else is abandoned after :data:`STUCK` seconds.
 """
 
 from __future__ import annotations
@@ -65,18 +62,15 @@ class _Job:
     """One call: the loop waits for it, a worker thread makes it. `body`: it runs the body of a tool.
 
     :param work: the function with its arguments, in the context of the caller.
-    :param by_processor_time: the deadline counts the thread's processor time, not elapsed time.
     """
 
     work: Callable[[], Any]
     timeout: float
     loop: asyncio.AbstractEventLoop
     body: bool = False
-    by_processor_time: bool = False
     done: threading.Lock = field(default_factory=threading.Lock)
     future: asyncio.Future[Any] | None = None
     started: float = 0.0
-    worked: float = 0.0
     finished: bool = False
     value: Any = None
     error: BaseException | None = None
@@ -103,25 +97,17 @@ class Worker:
         """Whether a call has not ended, even if nobody waits for it any more."""
         return any(not job.finished for job in self._jobs)
 
-    async def run(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[Any],
-        timeout: float,
-        body: bool = False,
-        by_processor_time: bool = False,
-    ) -> Any:
+    async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, body: bool = False) -> Any:
         """Return what `function` returns. The deadline counts from when the function begins.
 
         :param body: `function` is the body of a tool.
-        :param by_processor_time: `timeout` counts processor time, not time spent waiting for the processor.
         :raises CallTimeout: `function` did not finish in `timeout` seconds; the thread is abandoned.
         :raises PluginUnresponsive: the thread was abandoned before this call, or while it waited in the queue.
         """
         if self.abandoned:
             raise PluginUnresponsive
         work = partial(contextvars.copy_context().run, function, *arguments)
-        job = _Job(work, timeout, asyncio.get_running_loop(), body, by_processor_time)
+        job = _Job(work, timeout, asyncio.get_running_loop(), body)
         job.done.acquire()
         spin = 0 if self.busy else SPIN_TIME
         self._queue.put(job)
@@ -179,17 +165,10 @@ class Worker:
 
     def _seconds_left(self, job: _Job) -> float:
         """Return the seconds after which to check `job` again; zero or less if it took too long."""
-        timeout = limit(job.timeout)
         if self._thread is not None and not self._thread.is_alive():
             return 0.0
-        if not job.started:
-            return timeout
-        passed = time.monotonic() - job.started
-        if not job.by_processor_time:
-            return timeout - passed
-        worked = processor_time_of(self._thread.ident if self._thread else None)
-        left = elapsed_limit(timeout) - passed
-        return left if worked is None else min(left, timeout - (worked - job.worked))
+        timeout = limit(job.timeout)
+        return timeout - (time.monotonic() - job.started) if job.started else timeout
 
     def _drop_waiting(self) -> None:
         """Take the calls that have not begun off the queue, and let the thread end if its current call ever returns."""
@@ -233,7 +212,7 @@ class PluginThreads:
             if self.broken:
                 raise PluginUnresponsive
             try:
-                return await worker.run(function, arguments, timeout, body, by_processor_time=not (self.serial or body))
+                return await worker.run(function, arguments, timeout, body)
             except PluginUnresponsive:  # the call was queued behind one that never ended
                 if not left:
                     raise
@@ -277,7 +256,7 @@ def _serve(queue: SimpleQueue[_Job | None]) -> None:
 
 def _work(job: _Job) -> None:
     if job.future is None or not job.future.cancelled():
-        job.worked, job.started = time.thread_time() if job.by_processor_time else 0.0, time.monotonic()
+        job.started = time.monotonic()
         try:
             job.value = job.work()
         except BaseException as error:  # the isolation boundary of the thread: the caller gets whatever a plugin raises
@@ -292,55 +271,3 @@ def _work(job: _Job) -> None:
 def _wake(job: _Job) -> None:
     if job.future is not None and not job.future.done():
         job.future.set_result(None)
-
-
-STUCK = 60.0
-"""Seconds after which a built-in counts as stuck, whatever it waits for, unless its deadline is even later."""
-
-
-def elapsed_limit(seconds: float) -> float:
-    """Return the elapsed seconds in which a built-in with a deadline of `seconds` must end, however little it worked."""
-    return max(seconds, STUCK)
-
-
-class _Reading(threading.local):
-    at = -1 << 62
-    worked = 0
-
-
-_reading = _Reading()
-
-
-class WorkMeter:
-    """Measures the processor time that a built-in spends in this thread: from the beginning, and after :meth:`resume`.
-
-    The first value is cached and may be a tenth of `seconds` too large, because reading it is a system call at which a busy
-    machine takes the processor away: reading it at every hook call doubled the time of a step there.
-
-    :param seconds: the processor time allowed.
-    :param now: the current value of :func:`time.perf_counter_ns`.
-    """
-
-    __slots__ = ("_limit", "_since", "_spent")
-
-    def __init__(self, seconds: float, now: int) -> None:
-        if now - _reading.at >= seconds * 1e8:
-            _reading.at, _reading.worked = now, time.thread_time_ns()
-        self._limit = seconds * 1e9
-        self._spent = 0
-        self._since = _reading.worked + now - _reading.at
-
-    def resume(self) -> None:
-        """Count from now on."""
-        self._since = time.thread_time_ns()
-
-    def pause(self) -> bool:
-        """Stop counting: other code uses the thread now. Return whether more was spent than allowed."""
-        self._spent += time.thread_time_ns() - self._since
-        return self._spent > self._limit
-
-
-def processor_time_of(identity: int | None) -> float | None:
-    """Return the processor seconds that a running thread has used, or ``None`` if the system cannot tell."""
-    clock = getattr(time, "pthread_getcpuclockid", None)
-    return None if clock is None or identity is None else time.clock_gettime(clock(identity))

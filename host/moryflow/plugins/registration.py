@@ -34,6 +34,8 @@ _ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
 _HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
 LONGEST = 600.0
 """The longest timeout, in seconds, that an implementation may ask for: nothing waits forever."""
+BUILTIN_TIMEOUT = 60.0
+"""The timeout of a built-in that names none: one that waits for a busy processor has done nothing wrong."""
 
 
 class Registry(pluggy.PluginManager):
@@ -224,6 +226,7 @@ def _type_names(kinds: Iterable[type]) -> str:
 
 def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
     options = _options(found.function)
+    usual = HOOKS[hook].timeout if plugin.tier != "builtin" else max(HOOKS[hook].timeout, BUILTIN_TIMEOUT)
     function, is_async = found.function, inspect.iscoroutinefunction(inspect.unwrap(found.function))
     if HOOKS[hook].kind == "contribute":
         function = _collect_items(function, is_async)
@@ -235,7 +238,7 @@ def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
         arguments=_arguments(found, hook),
         options=options,
         is_async=is_async,
-        timeout=float(options.timeout or HOOKS[hook].timeout),
+        timeout=float(options.timeout or usual),
         life=plugin.life,
         plugin_hash=plugin.hash,
         inline=plugin.tier == "builtin" and not is_async and not options.blocking,

@@ -10,7 +10,6 @@ import threading
 from typing import Any
 
 import pytest
-from moryflow.hooks import threads
 from moryflow.runtime.turn_task import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
 from moryflow_sdk.support.secrets import know
@@ -121,16 +120,12 @@ async def test_blocks_are_collected_with_the_plugin_they_come_from(bench: Any):
 # ---------------------------------------------------------------- quarantine
 
 
-OVERRUN = "for _ in iter(lambda: time.thread_time() < began + 0.03, False): ..."
-
-
-@pytest.mark.parametrize(("body", "outcome"), [("raise ValueError('no')", "failed"), (OVERRUN, "timeout")])
+@pytest.mark.parametrize(("body", "outcome"), [("raise ValueError('no')", "failed"), ("time.sleep(0.05)", "timeout")])
 async def test_the_third_failure_of_a_session_quarantines(bench: Any, body: str, outcome: str):
     """Three failures or three overruns, then skipped for the session, reported once, and brought back by name."""
     bench.builtin(
         "bad",
-        "import time\ncalls = []\n@hookimpl(timeout=0.02)\ndef tool_after(result):\n    calls.append(1)\n"
-        f"    began = time.thread_time()\n    {body}\n",
+        f"import time\ncalls = []\n@hookimpl(timeout=0.02)\ndef tool_after(result):\n    calls.append(1)\n    {body}\n",
     )
     bench.user("good", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='good')\n")
     scope = await bench.scope()
@@ -387,9 +382,8 @@ async def test_a_turn_cancelled_in_a_hanging_call_still_breaks_the_plugin(bench:
     assert hangs.life.broken and hangs.object.calls == [1]
 
 
-async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any, monkeypatch: Any):
+async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any):
     """Losing a built-in for the whole process would cost more than a thread."""
-    monkeypatch.setattr(threads, "STUCK", 0.2)
     source = """
     import time
     calls = []
