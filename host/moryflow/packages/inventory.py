@@ -79,7 +79,6 @@ class _RowReader:
     def __init__(
         self, home: Path, known: Mapping[str, LastLoad], own: Mapping[str, LoadRecord], settings: PluginSettings
     ) -> None:
-        self._home = home
         self._known = known
         self._own = own
         self._choice = PluginChoice(settings)
@@ -111,7 +110,7 @@ class _RowReader:
             return _pending_record(base, WAITING)
         if before is None:
             return _pending_record(base, NEVER)
-        return _pending_record(base, CHANGED) if before.changed(self._home) else base
+        return _pending_record(base, CHANGED) if before.changed else base
 
 
 def _pending_record(base: LoadRecord, reason: str) -> LoadRecord:

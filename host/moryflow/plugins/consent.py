@@ -181,8 +181,8 @@ class Admission(Protocol):
         """Judge a candidate by its place, before its code is read."""
         ...
 
-    def code(self, candidate: Candidate, digest: str) -> bool:
-        """Judge code that was not loaded before, by its content hash; return whether to discard what its import prints."""
+    def code(self, candidate: Candidate, digest: str) -> None:
+        """Judge code that was not loaded before, by its content hash."""
         ...
 
 
@@ -195,9 +195,8 @@ class _AdmitAll:
     def place(self, candidate: Candidate) -> None:
         """Admit any place."""
 
-    def code(self, candidate: Candidate, digest: str) -> bool:
-        """Admit any code, and show what it prints."""
-        return False
+    def code(self, candidate: Candidate, digest: str) -> None:
+        """Admit any code."""
 
 
 admit_all: Admission = _AdmitAll()

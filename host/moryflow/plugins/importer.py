@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from moryflow.hooks.plugin_set import LoadFailure, Plugin
 from .consent import WAITS, Admission, Consents, admit_all
 from .discovery import Candidate
 from .load_failures import file_failure, import_failure
-from .manifest import ATTRIBUTES
 from .sources import (
     Fingerprints,
     Sources,
@@ -38,19 +37,17 @@ from .sources import (
     unit_of,
 )
 
-Check = Callable[[str], bool]
-"""Called with the hash of code before its import: raises if it must not be imported, returns whether it prints too much."""
-_LOUD = "it prints more than 64 KB while it is imported, none of which is shown"
+Check = Callable[[str], None]
+"""Called with the hash of code before its import: raises if it must not be imported."""
 
 
 class Imported(NamedTuple):
-    """A plugin object, the hash of its sources, its file, a function that forgets its modules, and a remark on the import."""
+    """A plugin object, the hash of its sources, its file, and a function that forgets its modules."""
 
     object: Any
     hash: str
     file: str
     forget: Callable[[], None] | None = None
-    remark: str = ""
 
 
 def sources_of(candidate: Candidate) -> Sources:
@@ -74,16 +71,17 @@ def import_sources(candidate: Candidate, known: Plugin | None, check: Check | No
     """
     sources = sources_of(candidate)
     if known is not None and known.tier == "user" and known.hash == sources.hash:
-        module, loud = known.object, False
+        module = known.object
         keep(module.__name__)
     else:
-        loud = check is not None and check(sources.hash)
+        if check is not None:
+            check(sources.hash)
         try:
-            with redirect_printing(loud=loud):
+            with redirect_printing():
                 module = load_sources(candidate.name, sources)
         except BaseException as error:
             raise import_failure(error, str(sources.main), candidate) from error
-    return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__), _LOUD if loud else "")
+    return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__))
 
 
 def import_named(
@@ -100,10 +98,10 @@ def import_named(
     )
     if unit is not None and not content:
         check_readable(unit)
-    is_known = known is not None and known.hash == content
-    loud = check is not None and unit is not None and not is_known and check(content)
+    if check is not None and unit is not None and (known is None or known.hash != content):
+        check(content)
     try:
-        with redirect_printing(loud=loud) if unit is not None else nullcontext():
+        with redirect_printing() if unit is not None else nullcontext():
             module = import_module(module_name, unit, content)
             plugin: Any = module
             for part in attributes:
@@ -121,7 +119,7 @@ def import_named(
             line=candidate.line,
             hint="let the entry point name the module, or an instance",
         )
-    return Imported(plugin, content, file, remark=_LOUD if loud else "")
+    return Imported(plugin, content, file)
 
 
 def code_of(candidate: Candidate) -> list[Path]:
@@ -145,15 +143,6 @@ def source_file(candidate: Candidate) -> str:
     path = unit.root.joinpath(*module_name.removeprefix(unit.name).strip(".").split("."))
     wanted = (path / "__init__.py", path.with_name(f"{path.name}.py"))
     return next((str(file) for file in wanted if file.is_file()), "")
-
-
-def shadowing_remark(plugin: Any, file: str, hooks: Iterable[str]) -> str:
-    """Return a warning if a file of a package has the name of a hook or attribute, which its import would replace."""
-    if not isinstance(plugin, ModuleType) or Path(file).name != "__init__.py":
-        return ""
-    names = [name for name in (*hooks, *ATTRIBUTES) if hasattr(plugin, name) and f"{plugin.__name__}.{name}" not in sys.modules]
-    shadowing = [name for name in names if Path(file).with_name(f"{name}.py").is_file() or Path(file).with_name(name).is_dir()]
-    return f"rename {', '.join(shadowing)}: once imported, that file replaces what has its name here" if shadowing else ""
 
 
 def _parts(target: str) -> tuple[str, list[str]]:
@@ -194,9 +183,9 @@ class LoadedCode:
         known = self._loaded.get(key)
         if known is not None and known[0] == content:
             return known[1]
-        loud = admission.code(Candidate.at(path), content)
+        admission.code(Candidate.at(path), content)
         try:
-            with redirect_printing(loud=loud):
+            with redirect_printing():
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
         except BaseException as error:  # whatever the file raises, even SystemExit, becomes an error
             raise file_failure(error, path) from error
@@ -221,10 +210,8 @@ def show_printing() -> None:
 
 
 @contextmanager
-def redirect_printing(*, loud: bool = False) -> Iterator[None]:
+def redirect_printing() -> Iterator[None]:
     """Redirect standard output to standard error within the block, also the output of other programs.
-
-    :param loud: discard it instead, because it is too much.
 
     Only for work that does not await anything: the host itself must not write meanwhile.
     """
@@ -233,26 +220,14 @@ def redirect_printing(*, loud: bool = False) -> Iterator[None]:
         return
     with suppress(OSError, ValueError, AttributeError):  # a closed stream, or an object that is none, holds none of our text
         sys.stdout.flush()
-    with Path(os.devnull).open("w", encoding="utf-8") if loud else nullcontext(sys.stderr) as other:
-        saved = _replace_stdout(other.fileno() if loud else 2)
-        try:
-            with redirect_stdout(other):
-                yield
-        finally:
-            if saved >= 0:
-                os.dup2(saved, 1)
-                os.close(saved)
-
-
-def _replace_stdout(other: int) -> int:
-    """Replace the descriptor of standard output by `other`; return a copy of the old one, -1 if either is closed."""
-    try:
+    saved = -1
+    with suppress(OSError):  # either descriptor may be closed
         saved = os.dup(1)
-    except OSError:
-        return -1
+        os.dup2(2, 1)
     try:
-        os.dup2(other, 1)
-    except OSError:
-        os.close(saved)
-        return -1
-    return saved
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if saved >= 0:
+            os.dup2(saved, 1)
+            os.close(saved)

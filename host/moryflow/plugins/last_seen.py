@@ -34,18 +34,17 @@ class LastLoad(NamedTuple):
     :param tokens: tool → tokens it costs in every request, estimated as a quarter of the characters of schema and description.
     :param at: when the plugin was loaded.
     :param stamp: change time and size of its main file at that time.
-    :param settings: the same of the configuration, if the plugin failed because of its settings.
     """
 
     record: LoadRecord
     tokens: Mapping[str, int]
     at: str
     stamp: tuple[int, int] | None
-    settings: tuple[int, int] | None = None
 
-    def changed(self, home: Path) -> bool:
-        """Whether the plugin's main file, or the configuration it failed for, has changed since."""
-        return self.stamp != _stamp(self.record.file) or self.settings != _settings(self.record, home)
+    @property
+    def changed(self) -> bool:
+        """Whether the plugin's main file has changed since, or its settings may have."""
+        return self.record.stage == "config" or self.stamp != _stamp(self.record.file)
 
 
 def remember(plugin_set: PluginSet) -> None:
@@ -60,9 +59,8 @@ def remember(plugin_set: PluginSet) -> None:
     known = _read(file)
     for record in records:
         more = {"tokens": _tokens(plugin_set, record), "at": at, "stamp": stamps[record.file]}
-        entry = {**record._asdict(), **more, "settings": _settings(record, plugin_set.home)}
         known.pop(_key(record), None)
-        known[_key(record)] = entry
+        known[_key(record)] = {**record._asdict(), **more}
     _write(file, key, dict(list(known.items())[-_KEEP:]))
 
 
@@ -71,10 +69,10 @@ def recall(home: Path) -> dict[str, LastLoad]:
     found: dict[str, LastLoad] = {}
     for key, entry in _read(home / "cache" / FILE).items():
         try:
-            tokens, at, stamp, settings = (entry.pop(name) for name in ("tokens", "at", "stamp", "settings"))
+            tokens, at, stamp = (entry.pop(name) for name in ("tokens", "at", "stamp"))
             values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
             record = LoadRecord(**values)
-            found[key] = LastLoad(record, tokens, at, _pair(stamp), _pair(settings))
+            found[key] = LastLoad(record, tokens, at, (int(stamp[0]), int(stamp[1])) if stamp else None)
         except (TypeError, KeyError, AttributeError):
             continue
     return found
@@ -101,14 +99,6 @@ def _stamp(file: str) -> tuple[int, int] | None:
     except OSError:
         status = None
     return (status.st_mtime_ns, status.st_size) if status else None
-
-
-def _settings(record: LoadRecord, home: Path) -> tuple[int, int] | None:
-    return _stamp(str(home / "config.jsonc")) if record.stage == "config" else None
-
-
-def _pair(value: Any) -> tuple[int, int] | None:
-    return (int(value[0]), int(value[1])) if value else None
 
 
 def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:

@@ -31,7 +31,7 @@ from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
-from .importer import Imported, import_named, import_sources, shadowing_remark, source_file
+from .importer import Imported, import_named, import_sources, source_file
 from .last_seen import GateMemory, looks_like_gate
 from .load_failures import absent_gate, describe_raised, failed_record, failure_line, problem_record
 from .manifest import ConfigReader, Manifest, manifest_of, nearest_or_all, read_manifest, settings_of
@@ -236,9 +236,7 @@ class Loading:
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
-        shadowing = shadowing_remark(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
-        remarks = filter(None, (imported.remark, self._registry.remark, shadowing))
-        record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
+        record = record._replace(services=plugin.services, gate=plugin.gate, error=self._registry.remark)
         self._found[name] = found  # last: reading the plugin's object may raise, and then it must not be here
         return plugin, problem_record(record, remark) if remark else record
 

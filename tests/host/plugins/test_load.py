@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import textwrap
 from typing import Any
 
 import pytest
-from moryflow.base.builtins import BUILTINS
-from moryflow.plugins.importer import shadowing_remark
-from moryflow_sdk import HOOKS
 
 GOOD = """
 @hookimpl
@@ -318,22 +314,6 @@ def test_a_submodule_with_the_name_of_an_attribute_says_nothing(bench: Any):
     assert (found.status, found.services, found.error) == ("loaded", (), "")
 
 
-def test_a_file_that_would_hide_a_hook_later_is_pointed_out(bench: Any):
-    """Imported lazily, ``commands.py`` would take the place of the hook of that name in the next generation."""
-    source = "gate = True\n@hookimpl\ndef commands(): ...\nfrom .tools import tools\n"
-    bench.installed("told", source, manifest="")
-    folder = bench.site / f"{bench.package}_told"
-    for name, text in (
-        ("commands", ""),
-        ("gate", ""),
-        ("tools", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools(): ...\n"),
-    ):
-        (folder / f"{name}.py").write_text(text, "utf-8")
-    found = bench.record("told")
-    assert (found.status, found.hooks) == ("loaded", ("tools", "commands"))
-    assert found.error.startswith("rename commands, gate:")
-
-
 def test_an_unreadable_manifest_file_is_named(bench: Any):
     bench.installed("told", GOOD, manifest="api = 1\n")
     (bench.site / f"{bench.package}_told" / "plugin.toml").unlink()
@@ -397,13 +377,6 @@ class TestSettings:
         bench.config.values["plugins.mine"] = 5
         bench.user("mine", self.source)
         assert "must be an object" in bench.record("mine").error
-
-
-@pytest.mark.parametrize("name", BUILTINS)
-def test_no_file_of_a_built_in_plugin_hides_its_hooks(name: str):
-    """Third-party plugins are told at each start; of our own it is looked at here."""
-    module = importlib.import_module(name)
-    assert shadowing_remark(module, module.__file__ or "", [hook for hook in HOOKS if hasattr(module, hook)]) == ""
 
 
 def test_a_module_that_a_package_lacks_is_named_as_the_person_wrote_it(bench: Any):

@@ -60,8 +60,8 @@ class AdmissionPolicy:
         if candidate.tier == "user" and self.consents.is_waiting(candidate.target):
             raise Pending("consent", WAITS, file=candidate.file, hint=f"moryflow plugin enable {candidate.name}")
 
-    def code(self, candidate: Candidate, digest: str) -> bool:
-        """Refuse code that has not been probed, or that would break the host; return whether it prints too much.
+    def code(self, candidate: Candidate, digest: str) -> None:
+        """Refuse code that has not been probed, or that would break the host.
 
         :raises Pending: it has not been probed, or changed during a shell command and waits for consent.
         :raises LoadFailure: the probe failed; the error is that of its verdict.
@@ -77,7 +77,6 @@ class AdmissionPolicy:
             file = verdict.file or candidate.file
             stage: Any = verdict.stage or "import"
             raise LoadFailure(stage, verdict.error, file=file, line=verdict.line, hint=verdict.hint)
-        return verdict.loud
 
     # ---------------------------------------------------------------- probing
 
@@ -112,14 +111,9 @@ class AdmissionPolicy:
         digest = self.digest(item)
         return bool(digest) and self.cache.get(_key(item, digest)) is None
 
-    async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float, first: bool = False) -> None:
-        """Probe `items`. Probes that take longer than `wait` seconds go on in the background, and :attr:`news` is called.
-
-        :param first: probe them before all others that wait.
-        """
+    async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float) -> None:
+        """Probe `items`. Probes that take longer than `wait` seconds go on in the background, and :attr:`news` is called."""
         futures = {self.ask(item, config) for item in items}
-        for future in futures if first else ():
-            self._prober.hurry(future)
         if futures:
             await asyncio.wait([asyncio.wrap_future(future) for future in futures], timeout=wait)
         self.cache.save()

@@ -24,7 +24,7 @@ from moryflow.base.paths import keep
 
 from . import VERDICT
 
-_VERSION = 4
+_VERSION = 5
 TIMEOUT_LIFETIME = 3600.0
 """Seconds after which code that did not finish in time is probed again: the machine may have been busy."""
 _KEPT = 500
@@ -40,7 +40,6 @@ class ProbeVerdict:
         the host imports the code.
     :param notes: contributions that the host leaves out, each with its place.
     :param failed_hooks: contribute hooks that raised, took too long or returned an invalid value; the host leaves them out.
-    :param loud: its import prints so much that none of it is shown.
     :param lost: there is no result, because the probe itself could not run; not cached.
     :param fresh: found by this process, not read from the cache.
     """
@@ -60,7 +59,6 @@ class ProbeVerdict:
     lost: bool = False
     notes: tuple[str, ...] = ()
     failed_hooks: tuple[str, ...] = ()
-    loud: bool = False
     at: float = 0.0
     fresh: bool = False
 
@@ -139,8 +137,8 @@ AT_ONCE = 4
 """Child processes at a time: plugins that hang do not keep the others waiting for long."""
 MAX_START_SECONDS = 30.0
 """Seconds that a child may need until it begins; the seconds of its probe count from then, and the child counts them."""
-MAX_PRINTED = 1 << 16
-"""Bytes that code may print during its import; if it prints more, the host shows none of it."""
+MAX_TRACE = 1 << 16
+"""Bytes that are read of the end of what a child prints, where its traceback is."""
 USUAL_SECONDS = 2.0
 """Seconds of a probe that the host begins by itself; one that the user asks for has more."""
 _BEGIN = (
@@ -175,11 +173,6 @@ class Prober:
                 # No ThreadPoolExecutor: at its end Python would wait until everything in the queue is probed.
                 threading.Thread(target=self._work, name="moryflow-probing", daemon=True).start()
         return future
-
-    def hurry(self, future: Future[ProbeVerdict]) -> None:
-        """Move a waiting request to the front."""
-        with self._lock:
-            self._waiting = deque(sorted(self._waiting, key=lambda asked: asked[2] is not future))
 
     def close(self) -> None:
         """End the children, and answer callers that still wait with a lost verdict."""
@@ -222,11 +215,10 @@ class Prober:
             if process not in self._running:
                 return _lost_verdict("the host is closing")
             self._running.discard(process)
-            size = printed.seek(0, os.SEEK_END)
-            printed.seek(max(0, size - MAX_PRINTED))
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - MAX_TRACE))
             found = _found(report, code, printed.read(), request)
         ms = round((time.monotonic() - started) * 1000, 1)
-        return verdict_of({"ms": ms, **found, "loud": size > MAX_PRINTED, "fresh": True})
+        return verdict_of({"ms": ms, **found, "fresh": True})
 
 
 def _found(report: bytes, code: int | None, trace: bytes, request: Mapping[str, Any]) -> dict[str, Any]:

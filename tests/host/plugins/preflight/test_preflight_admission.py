@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
-from moryflow.cli.commands.doctor import examine
+from moryflow.cli.commands.doctor import _plugins
 from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
@@ -104,7 +104,7 @@ async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, write_w
         said = capsys.readouterr().err
         assert said.startswith(expected) and said.endswith("moryflow plugin check tries all of them now\n")
         assert said.count("\n") == 1
-        [found] = [item for item in await examine(host, None) if item.name == "plugin"]
+        [found] = [item for item in _plugins(host) if item.name == "plugin"]
         assert (found.state, found.next_step) == ("warning", "moryflow plugin check") and "5 plugins" in found.text
 
 
@@ -227,21 +227,6 @@ async def test_what_loaded_before_is_not_behind_what_never_did(home, write_waiti
     write(home, "ab_new", HELLO.format(name="ab_new"))
     order = [item.name for item in promising_first(list(discover(home, ())), home)]
     assert order[:2] == ["zz", "ab_new"] and order[2:] == sorted(f"aa{number}" for number in range(12))
-
-
-async def test_what_prints_too_much_is_not_heard(home, capfd):
-    """It is named in one line instead; a few lines are shown as they are (SECURITY §4, broken plugins)."""
-    write(
-        home,
-        "loud",
-        "import os\nfor _ in range(3000):\n    print('l' * 99)\n    os.write(1, b'r' * 99)\n" + HELLO.format(name="one"),
-    )
-    write(home, "quiet", "print('good morning')\n" + HELLO.format(name="two"))
-    async with await open_host(home, environ={}, wait=60) as host:
-        assert {"one", "two"} <= set(host.tools)
-        assert records(host)["loud"].error == "it prints more than 64 KB while it is imported, none of which is shown"
-    out, err = capfd.readouterr()
-    assert out == "" and err == "good morning\n"
 
 
 async def test_a_model_is_told_that_a_tool_may_come_later(home, write_waiting):
