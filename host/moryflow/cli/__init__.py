@@ -129,8 +129,6 @@ def cli(_: Flags) -> None:
 
 STOPPED = 130
 """The exit code that a shell reports for a program ended by Ctrl-C: 128 + SIGINT."""
-LEAST_FILES = 32
-"""The fewest open files that the process must be allowed: a run with the built-in plugins needs about twenty."""
 READER_GONE = 141
 """The exit code that a shell reports for a program whose output nobody reads any more (`| head`): 128 + SIGPIPE."""
 
@@ -149,8 +147,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(arguments: list[str] | None) -> int:
-    if _has_few_files():
-        return 1
     streams.prepare(own_process=arguments is None)
     if arguments is None:
         leave_out_pydantic_plugins()
@@ -166,17 +162,6 @@ def _main(arguments: list[str] | None) -> int:
         if arguments is not None:
             streams.use(None, None)
     return code
-
-
-def _has_few_files() -> bool:
-    """Return whether the process may open too few files, and print a message if so: anything could fail then, at random."""
-    most = os.sysconf("SC_OPEN_MAX")
-    if not 0 <= most < LEAST_FILES:
-        return False
-    text = f"moryflow: the limit of open files is {most} here; Moryflow needs at least {LEAST_FILES}\n  next: ulimit -n 1024\n"
-    with contextlib.suppress(OSError):  # standard error may be closed
-        os.write(2, text.encode())
-    return True
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -63,6 +63,7 @@ def report(error: BaseException) -> int:
                 click.echo(err=True)  # ends the line that shows ^C, or the question that Ctrl-C answered
             return 130
         case SystemExit():
+            _say("sys.exit() was called while the command ran, perhaps by a task of a plugin", "", "moryflow plugin list")
             return error.code if isinstance(error.code, int) else 1
         case _:
             return _unexpected(error)

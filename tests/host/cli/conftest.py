@@ -209,7 +209,7 @@ class Terminal:
         """What was shown, without the terminal's own control sequences."""
         return re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>])", "", self.raw).replace("\r", "")
 
-    def expect(self, wanted: str, within: float = 200.0) -> None:
+    def expect(self, wanted: str, within: float = 60.0) -> None:
         """Wait until `wanted` was shown, after what was waited for before."""
         deadline = time.monotonic() + within
         while (found := self.text.find(wanted, self._seen)) < 0:

@@ -35,16 +35,15 @@ def test_a_bad_plugin_is_named_and_the_turn_runs(cli: Any, source: str, said: st
 
 
 ESCAPES = {
-    "a task": ("async def leave():\n        sys.exit(3)\n    asyncio.ensure_future(leave())", "called sys.exit() at", 0),
-    "a callback": ("asyncio.get_running_loop().call_soon(sys.exit, 3)", "called sys.exit(); Moryflow goes on", 0),
-    "stop": ("asyncio.get_running_loop().stop()", "stopped the event loop; Moryflow goes on", 0),
+    "a task": ("async def leave():\n        sys.exit(3)\n    asyncio.ensure_future(leave())", "sys.exit() was called", 3),
+    "stop": ("asyncio.get_running_loop().stop()", "Event loop stopped", 1),
     "cancel": ("[task.cancel() for task in asyncio.all_tasks()]", "a plugin may have cancelled tasks", 1),
 }
 
 
 @pytest.mark.parametrize(("line", "said", "code"), ESCAPES.values(), ids=ESCAPES.keys())
-def test_what_a_plugin_starts_by_itself_ends_no_turn(cli: Any, line: str, said: str, code: int) -> None:
-    """Exceptions of its tasks and callbacks have no caller in the host; an answer is not lost without a word (invariant 5)."""
+def test_a_turn_that_a_plugins_own_task_ends_says_so(cli: Any, line: str, said: str, code: int) -> None:
+    """Its tasks and callbacks have no caller in the host; an answer is not lost without a word (invariant 5)."""
     source = f"import asyncio, sys\nfrom moryflow_sdk import hookimpl\n@hookimpl\nasync def chat_params(params):\n    {line}\n"
     cli.plugin("bad", f"{source}    await asyncio.sleep(0.05)\n")
     done = cli("run", "-m", cli.script("fine"), "hi")

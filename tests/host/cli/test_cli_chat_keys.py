@@ -134,6 +134,7 @@ def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_prompt: Be
     terminal.wait_until_it_waits()
     cli.let_go()
     terminal.expect("after all")
+    terminal.rest(0.5)
     terminal.type("\x15/quit\r")
     assert terminal.end() == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +14,6 @@ Begin = Callable[..., Any]
 BREAKS = """
 from moryflow_sdk import *
 import asyncio, sys, time
-
-class SlowImport:
-    def find_spec(self, name, path=None, target=None):
-        if name == "pdb":
-            time.sleep(4)
 
 @tool(domain="read", timeout=0.5)
 def plain(number: int) -> str:
@@ -34,14 +28,6 @@ async def waiting(number: int) -> str:
     breakpoint()
     return f"it was {number}"
 
-@tool(domain="read", timeout=3)
-async def unprepared(number: int) -> str:
-    "Look at NUMBER with a debugger that has to be imported first, slowly."
-    sys.meta_path.insert(0, SlowImport())
-    breakpoint()
-    await asyncio.sleep(0.01)
-    return f"it was {number}"
-
 @hookimpl(timeout=0.2)
 def tool_after(call, result):
     if call.tool == "hello":
@@ -50,7 +36,7 @@ def tool_after(call, result):
 
 @hookimpl
 def tools():
-    return [plain, waiting, unprepared]
+    return [plain, waiting]
 """
 SLOW = """
 from moryflow_sdk import *
@@ -117,29 +103,6 @@ def test_a_tool_stops_where_it_says_and_no_deadline_passes(breaks: Any, at_termi
     assert terminal.end() == 0
 
 
-def test_no_deadline_passes_where_ctrl_c_is_ignored(breaks: Any, at_terminal: Begin) -> None:
-    """A script that starts a command in the background has it ignored: no reason for Python's own debugger, with deadlines."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        terminal = at_terminal("tool", "run", "plain", "--number", "7")
-    finally:
-        signal.signal(signal.SIGINT, before)
-    terminal.expect("(Pdb) ")
-    terminal.rest(1)
-    terminal.type("c\n")
-    terminal.expect("it was 7")
-    assert terminal.end() == 0
-
-
-def test_no_deadline_passes_while_the_debugger_is_imported(breaks: Any, at_terminal: Begin) -> None:
-    """On a slow machine that takes a while, at the first breakpoint."""
-    terminal = at_terminal("tool", "run", "unprepared", "--number", "7")
-    terminal.expect("(Pdb) ")
-    terminal.type("c\n")
-    terminal.expect("it was 7")
-    assert terminal.end() == 0
-
-
 def test_a_hook_stops_in_a_turn_and_the_spinner_leaves_the_line(breaks: Any, at_terminal: Begin) -> None:
     """The spinner turns after a second of silence; here there is none of it."""
     terminal = at_terminal("run", "-m", breaks.script(breaks.calls("hello", name="Ada"), "done"), "greet Ada")
@@ -185,14 +148,6 @@ def test_a_conversation_gives_the_terminal_and_takes_it_back(breaks: Any, at_pro
     assert "p number + 39" in terminal.text
 
 
-def test_one_hook_is_debugged_without_a_turn(breaks: Any, at_terminal: Begin) -> None:
-    terminal = at_terminal("hook", "fire", "tool.after", '{"call": {"tool": "hello"}, "result": {"output": "x"}}')
-    terminal.expect("(Pdb) ")
-    terminal.type("c\n")
-    terminal.expect("x (seen)")
-    assert terminal.end() == 0
-
-
 def test_a_command_of_a_plugin_stops_in_its_hooks_and_in_itself(cli: Any, at_terminal: Begin) -> None:
     """While the host opens, and between two uses of its loop: no deadline passes, and Ctrl-C ends nothing."""
     cli.plugin("asks", COMMAND)
@@ -209,27 +164,6 @@ def test_a_command_of_a_plugin_stops_in_its_hooks_and_in_itself(cli: Any, at_ter
     terminal.expect("other answer")
     assert terminal.end() == 0
     assert "took longer" not in terminal.text
-
-
-def test_a_tool_is_debugged_at_each_save(breaks: Any, at_terminal: Begin) -> None:
-    terminal = at_terminal("dev", "--run", "tool run plain --number 7")
-    terminal.expect("(Pdb) ")
-    terminal.type("p number\n")
-    terminal.expect("p number\n7\n")
-    terminal.type("c\n")
-    terminal.expect("it was 7")
-    terminal.expect("exit code 0")
-    terminal.interrupt()
-    assert terminal.end() in (0, 130)
-
-
-def test_who_quits_the_debugger_ends_the_call_and_nothing_else(breaks: Any, at_terminal: Begin) -> None:
-    terminal = at_terminal("run", "-m", breaks.script(breaks.calls("plain", number=1), "done"), "look")
-    terminal.expect("(Pdb) ")
-    terminal.type("q\n")
-    terminal.expect("done")
-    assert terminal.end() == 0
-    assert "BdbQuit" in terminal.text
 
 
 def test_a_breakpoint_is_passed_over_where_there_is_no_terminal(breaks: Any) -> None:

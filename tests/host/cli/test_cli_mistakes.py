@@ -39,7 +39,6 @@ CHECKS = {
     "empty": ("", "it implements no hook", True),
     "unmarked": ("def tool_gate(call): ...\n", "tool_gate: named like a hook but not marked", True),
     "settings": ("config_model = 5\n" + PLUGIN.format(name="a"), "is not a pydantic model", True),
-    "clash": (PLUGIN.format(name="bash"), "the name 'bash' is taken by the builtin plugin shell", True),
     "two words": (PLUGIN.format(name="a"), "'two words' is not a plugin name", False),
     "a\nb": (PLUGIN.format(name="a"), r"'a\nb' is not a plugin name", False),
     "files": (PLUGIN.format(name="a"), "the name 'files' belongs to a built-in plugin", False),

@@ -38,18 +38,13 @@ def test_a_command_that_was_stopped_shows_what_it_had_said() -> None:
     assert lines(output=output, status="error", title="stopped after 5 s") == ["  begins", "  [stopped after 5 s]"]
 
 
-def test_a_progress_bar_is_shown_as_it_stood_last() -> None:
-    """As at a terminal; lines that end as on Windows are whole."""
-    assert lines(output="0 %\r50 %\r100 %\r\nall\r\n", title="exit code 0") == ["  100 %", "  all"]
-
-
 def test_an_error_is_shown_whole_where_it_fits() -> None:
     """No word is cut; a long one shows its beginning and how to see all."""
     said = "error: " + " ".join(f"word{number}" for number in range(20))
     shown = lines(output=said, status="error", tool="edit")
     assert " ".join(line.strip() for line in shown) == said and shown[0].startswith("  error: word0")
     shown = lines(output="\n".join(f"line {number}" for number in range(40)), status="error", tool="edit")
-    assert shown[0] == "  error: line 0" and shown[-2:] == ["  line 6", "  … Ctrl-O shows all"]
+    assert shown[0] == "  error: line 0" and shown[-1] == "  +32 lines · Ctrl-O shows all"
 
 
 def test_an_error_and_a_hint_are_measured_in_columns() -> None:
@@ -58,18 +53,6 @@ def test_an_error_and_a_hint_are_measured_in_columns() -> None:
     assert "".join(line.strip() for line in shown) == "error: " + "文件不存在" * 20
     shown += lines(how="按 Ctrl-O 显示全部内容" * 3, output="x\n" * 40, title="exit code 0")
     assert len(shown) > 8 and max(map(columns_of, shown)) <= 42
-
-
-def test_an_output_whose_beginning_was_left_out_shows_its_end() -> None:
-    """What is written for the model around it is not shown."""
-    output = "[… left out …]\n" + "\n".join(map(str, range(3001, 5001))) + "\n\n\n[Output truncated: a.\nNext: `read` it.]"
-    assert lines(output=output, title="exit code 0", truncated=True) == [
-        "  +1,996 lines before · Ctrl-O shows all",
-        "  4997",
-        "  4998",
-        "  4999",
-        "  5000",
-    ]
 
 
 def test_a_long_line_of_a_diff_keeps_its_words_and_its_colour() -> None:

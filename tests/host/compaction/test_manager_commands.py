@@ -85,7 +85,7 @@ async def test_the_commands_of_the_shell(bench):
     assert after["parts"]["system"] > 0 and after["parts"]["tools"] > 0 and after["plugins"]["files"] > 0
     assert after["window"] == 128_000 and after["request_tokens"] < before["request_tokens"]
     assert "──── compacted here" in cli(bench, "session", "show")
-    assert "compacted above" in cli(bench, "session", "context", "-m", f"script:{script}")
+    assert "a summary is made above" in cli(bench, "session", "context", "-m", f"script:{script}")
     cli(bench, "session", "undo-compaction")
     assert json.loads(cli(bench, "session", "context", "--json"))["parts"]["summary"] == 0
 

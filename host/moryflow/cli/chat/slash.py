@@ -11,7 +11,7 @@ from moryflow_sdk import ConfigError, SlashResult
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.approvals import OFFERED, answer_of
-from moryflow.cli.commands.session_history import REMOVE, compaction_text, lines_of, switch_text
+from moryflow.cli.commands.session_history import REMOVE, compaction_text, context_text, lines_of, switch_text
 from moryflow.cli.options import EFFORTS
 from moryflow.cli.terminal import columns, first_line, say, terminal_width
 from moryflow.runtime.slash_lines import COMMON
@@ -19,7 +19,6 @@ from moryflow.runtime.slash_lines import COMMON
 from . import PickItem
 
 if TYPE_CHECKING:
-    from moryflow.compaction.measure import Report
     from moryflow.runtime.documents import Kin
     from moryflow.store import RunRow
 
@@ -270,11 +269,6 @@ def _child_row(child: Kin) -> tuple[str, ...]:
 
 SESSIONS_LISTED = 100
 """The most sessions that are offered, last used first."""
-BAR, WINDOW_BAR = 30, 60
-"""Characters of the bar for all tokens that are used, and of the bar for the model's window."""
-MARKS = {"system": "█", "tools": "▓", "instructions": "▚", "summary": "▒", "turns": "░"}
-"""How each source looks in the bar of the window."""
-_SAID_BY = {"user": "prompts", "assistant": "answers", "tool": "outputs of tools"}
 
 
 class SessionCommands:
@@ -355,7 +349,7 @@ class SessionCommands:
         say(compaction_text(done))
 
     async def context(self, _: str) -> None:
-        say(context_text(await self._talk.host.context(), terminal_width() or 80))
+        say(context_text(await self._talk.host.context()))
 
     async def cost(self, _: str) -> None:
         talk = self._talk
@@ -401,38 +395,6 @@ class SessionCommands:
     async def share(self, name: str) -> None:
         """Write this conversation as one page that can be sent to others."""
         await self.export(name or f"{self._talk.host.row.id}.html")
-
-
-def context_text(found: Report, width: int) -> str:
-    """Return what fills the window: a bar of the whole window, and the tokens of each source and plugin, each with a bar."""
-    share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
-    limit = f"; a summary is made above {found.limit:,}" if found.window else ""
-    by_role = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
-    rows: list[tuple[str, int]] = []
-    for part, tokens in found.parts.items():
-        rows += [(f"{MARKS[part]} {part}", tokens)]
-        rows += [(f"    {_SAID_BY[role]}", by_role[role]) for role in _SAID_BY] if part == "turns" else []
-    rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
-    rows += [(f"  of {source}", tokens) for source, tokens in sorted(found.sources.items(), key=lambda item: -item[1])]
-    rows = [(name, tokens) for name, tokens in rows if tokens]
-    used = sum(found.parts.values())
-    most = min(BAR, max(1, width - max([len(name) for name, _ in rows], default=0) - len("  123,456,789  ")))
-    shown = [(name, f"{tokens:>9,}", "█" * max(1, round(tokens / used * most))) for name, tokens in rows]
-    bar = _window_bar(found, min(WINDOW_BAR, width - 1))
-    return "\n".join([f"about {found.tokens:,} tokens{share}{limit}", *bar, columns(shown)])
-
-
-def _window_bar(found: Report, width: int) -> list[str]:
-    """Return the window as one bar: marks for each source, then the free part; ``│`` stands where a summary is made."""
-    if not found.window:
-        return []
-    parts = {part: tokens for part, tokens in found.parts.items() if tokens}
-    bar = "".join(MARKS[part] * max(1, round(tokens / found.window * width)) for part, tokens in parts.items())
-    free = list("·" * (width - len(bar)))
-    limit = round(found.limit / found.window * width) - len(bar)
-    if 0 <= limit < len(free):
-        free[limit] = "│"
-    return [f"{bar[:width]}{''.join(free)}"]
 
 
 def _cost_row(model: str, runs: Sequence[RunRow]) -> tuple[str, ...]:

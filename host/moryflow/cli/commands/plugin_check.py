@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from moryflow_sdk import ConfigError, MoryflowError
+from moryflow_sdk import ConfigError
 
 from moryflow.cli.found_plugins import FoundPlugins
 from moryflow.cli.options import Flags, document_options
@@ -36,10 +36,7 @@ def check(flags: Flags, what: str | None) -> int:
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
     candidates, left = _all_candidates(plugins) if what is None else (_candidates(plugins, what), [])
-    taken = tool_owners(plugins, {candidate.name for candidate in candidates})
     for candidate, verdict in zip(candidates, probe_verdicts(plugins, candidates), strict=True):
-        verdict = with_clashes(verdict, taken)
-        taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
         warnings = compiler_warnings(_code(candidate)) if verdict.ok else []
@@ -69,36 +66,6 @@ def probe_verdicts(plugins: FoundPlugins, candidates: Sequence[Candidate]) -> li
     from moryflow.packages.manager import probe_candidates
 
     return probe_candidates(candidates, plugins.home, plugins.config.section(""))
-
-
-def tool_owners(plugins: FoundPlugins, without: Collection[str]) -> dict[str, str]:
-    """Return who owns each tool name (in lower case), as a host would assign them, leaving out the plugins in `without`."""
-    from moryflow.cli.terminal.interrupts import run_on_loop
-    from moryflow.runtime.host import open_host
-
-    async def own() -> dict[str, str]:
-        async with open_host(plugins.home, safe_mode=True) as host:
-            return {name.casefold(): f"the builtin plugin {owned.plugin}" for name, owned in host.tools.items()}
-
-    try:
-        taken = run_on_loop(own)
-    except (MoryflowError, OSError):  # a home that cannot be used is reported elsewhere
-        taken = {}
-    for row in plugins.rows():
-        if row.record.status == "loaded" and row.name not in without and row.record.tier != "builtin":
-            for name in row.record.tools:
-                taken.setdefault(name.casefold(), f"the {row.record.tier} plugin {row.name}")
-    return taken
-
-
-def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdict:
-    """Return the verdict with a note on each tool that a host would leave out because its name is taken."""
-    clashes = [name for name in verdict.tools if name.casefold() in taken]
-    if not clashes:
-        return verdict
-    notes = [f"{verdict.file}: the name {name!r} is taken by {taken[name.casefold()]}" for name in clashes]
-    tools = tuple(name for name in verdict.tools if name not in clashes)
-    return replace(verdict, tools=tools, notes=(*verdict.notes, *notes))
 
 
 def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, again: str | None = None) -> str:

@@ -95,15 +95,7 @@ def _schema(given: str) -> AnswerSchema:
     try:
         return AnswerSchema(json5.loads(given if inline else Path(given).read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        match error:
-            case OSError():
-                message = f"cannot read the file: {error.strerror}"
-            case UnicodeError():
-                message = "the file is not UTF-8 text"
-            case RecursionError():
-                message = "this is nested too deeply"
-            case _:
-                message = f"this is not JSON: {str(error).replace('<string>:', 'line ')}"
+        message = f"this is not a JSON Schema: {str(error).replace('<string>:', 'line ')}"
         where = "--schema" if inline else given
         raise ConfigError(message, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
 

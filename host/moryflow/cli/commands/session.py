@@ -106,7 +106,15 @@ def _show_stats(flags: Flags, session: str | None) -> None:
         return await collect_stats(store, await find(store, session, flags))
 
     counts = with_store(work)
-    show(flags, counts, stats_text(counts))
+    show(flags, counts, columns(_rows(counts)))
+
+
+def _rows(counts: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in counts.items():
+        if isinstance(value, Mapping):
+            yield from _rows(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
 
 
 @command.command("search")
@@ -259,53 +267,3 @@ def import_session(flags: Flags, file: TextIO) -> None:
 
 def _with(below: int) -> str:
     return f", with {below} sub-agent{'s' if below != 1 else ''}" if below else ""
-
-
-# ---------------------------------------------------------------- The counts of a session, for people
-
-
-def stats_text(stats: Mapping[str, Any]) -> str:
-    usage, below, asked = stats["usage"], stats["sub_agents"], stats["questions"]
-    tokens = f"{usage['input']} in ({usage['cached']} cached), {usage['output']} out, cost {stats['cost']:g}"
-    rows = [
-        ("turns", f"{stats['turns']} ({_listed(stats['ends'])})" if stats["turns"] else "none"),
-        ("steps", f"{stats['steps']} of its own"),
-        ("tokens", f"{tokens}, sub-agents included"),
-        ("sub-agents", f"{below['sessions']} sessions, {below['steps']} steps, {below['share']:.0%} of the tokens"),
-        (
-            "questions",
-            f"{asked['asked']} ({_listed(asked['answers'])}), waited {asked['waited_seconds']:g} s"
-            if asked["asked"]
-            else "none",
-        ),
-        ("compactions", _listed(stats["compactions"]) or "none"),
-    ]
-    rows += share_rows(stats)
-    tools = [(f"  {tool}", _listed(counts)) for tool, counts in stats["tools"].items()]
-    hooks = [
-        (f"  {hook}", f"{count['calls']:g} calls, {count['ms']:g} ms, {count['failed']:g} failed")
-        for hook, count in stats["hooks"].items()
-    ]
-    return "\n".join([columns(rows), "tools", columns(tools) or "  none", "hooks", columns(hooks) or "  none"])
-
-
-def share_rows(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rules, sums, mcp, found = stats["instructions"], stats["summaries"], stats["mcp"], stats["searches"]
-    caught = "; ".join(f"{tool}: {_listed(counts)}" for tool, counts in stats["intercepted"].items())
-    rows = [
-        ("intercepted", caught or "nothing"),
-        ("instructions", f"{rules['files']} files, about {rules['tokens']} tokens sent, {rules['share']:.0%} of the input"),
-        ("searches", f"{found['hits']} found something, {found['misses']} nothing"),
-        ("outputs", f"{stats['outputs']['shown']}, {stats['outputs']['cut']} cut"),
-        ("events", f"{sum(stats['events'].values())} of {len(stats['events'])} types"),
-    ]
-    if sums["made"]:
-        after = f"{sums['completed_after']} of {sums['turns_after']} turns after the first completed"
-        rows.append(("summaries", f"{sums['made']} made, {sums['undone']} undone, {after}"))
-    if mcp["calls"]:
-        rows.append(("MCP", f"{mcp['calls']} calls, {mcp['share']:.0%} of the output's tokens, {mcp['cut']} cut"))
-    return rows
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -285,14 +285,21 @@ def show_context(flags: Flags, session: str | None, model: str | None) -> None:
 
     name, found = with_host(flags, work, quiet=True)
     lines = columns((item["role"], item["tokens"], first_line(_message_gist(item), 100)) for item in found.messages)
-    parts = " · ".join(f"{part} {tokens}" for part, tokens in found.parts.items() if tokens)
-    plugins = " · ".join(f"{plugin} {tokens}" for plugin, tokens in found.plugins.items() if tokens)
-    sources = " · ".join(f"{source} {tokens}" for source, tokens in found.sources.items() if tokens)
-    window = f" of a window of {found.window}; compacted above {found.limit}" if found.window else ""
-    total = f"about {found.tokens} tokens in {len(found.messages)} messages{window}"
-    rows = (total, parts, f"plugins: {plugins}" if plugins else "", f"tools of: {sources}" if sources else "")
-    text = "\n".join(row for row in rows if row)
-    show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{text}".lstrip())
+    show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{context_text(found)}".lstrip())
+
+
+_SAID_BY = {"user": "prompts", "assistant": "answers", "tool": "outputs of tools"}
+
+
+def context_text(found: Report) -> str:
+    """Return what fills the window: the tokens of each part, and what plugins and sources add."""
+    share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
+    limit = f"; a summary is made above {found.limit:,}" if found.window else ""
+    by_role = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
+    rows = [*found.parts.items(), *((f"  {_SAID_BY[role]}", tokens) for role, tokens in by_role.items())]
+    rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
+    rows += [(f"  of {source}", tokens) for source, tokens in sorted(found.sources.items(), key=lambda item: -item[1])]
+    return f"about {found.tokens:,} tokens{share}{limit}\n{columns((name, f'{tokens:>9,}') for name, tokens in rows if tokens)}"
 
 
 def _message_gist(message: Mapping[str, Any]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import re
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 
 from moryflow_sdk import Event, MoryflowError
@@ -17,13 +17,15 @@ from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 from . import folded, plain, use_colour
 from .question_text import QuestionText, question, show_whole
 from .render import TerminalView
-from .stdin import LETTERS, discard_typed, keys_at_once, read_key, take_keys
+from .stdin import LETTERS, discard_typed, keys_at_once, read_key
 from .streams import stderr
 
 _VIEW = ("v", "view", "show")
 _CHANGES = {"e": True, "w": False}
 """Keys that change what *always* stores, and whether it is then exactly what is asked about."""
 _SAID = {"reject": "refuse", "preset": "from now on"}
+_COLOURS = {"+": "\x1b[32m", "-": "\x1b[31m"}
+_COLOURED = re.compile(r"^  │ ([+-]).*", re.MULTILINE)
 WHY = "  why not? Enter sends it > "
 HELP = (
     "  once allows this call; always also stores what is shown above; refuse lets the agent go on without it; any other "
@@ -170,42 +172,31 @@ async def _answer(
     """Ask until an answer is given, and return it; ``None`` at the end of an input that is not a terminal."""
     exact = False
 
-    def show() -> None:
-        discard_typed()
-        text = _question(event, exact).text
-        stderr().write(_coloured(text) if use_colour(sys.stderr) else text)
-        stderr().flush()
-
-    def show_again() -> None:
-        show()
-        if read is read_answer:
-            take_keys()  # the shell has set the terminal as it was
-            stderr().write(_question(event, exact).keys)
-            stderr().flush()
-
-    with _when_resumed(show_again):
-        show()
-        while True:
-            line = await read(_question(event, exact).keys)
-            if not line and not sys.stdin.isatty():
-                return None
-            if not line:  # Ctrl-D ends no line
-                stderr().write("\n")
-                return ApprovalReply("stop")
-            asked = _question(event, exact)  # the terminal's size may have changed
-            word = line.strip().lower().removeprefix("/")
-            if word in _VIEW:
-                await show_all(asked.whole)
-            elif word in _CHANGES and asked.other:
-                exact = _CHANGES[word]
-                stderr().write(f"{_question(event, exact).always}\n")
-            elif line == "r":
-                return ApprovalReply("reject", (await read(WHY)).strip())
-            elif answer := _answer_in(line.strip(), word, asked, exact=exact):
-                return answer
-            else:
-                nothing = word in ("a", "always") and not asked.always
-                stderr().write(f"{folded('  always stores nothing for this call; once allows it' if nothing else HELP)}\n")
+    discard_typed()
+    text = _question(event).text
+    stderr().write(_COLOURED.sub(lambda row: f"{_COLOURS[row[1]]}{row[0]}\x1b[0m", text) if use_colour(sys.stderr) else text)
+    stderr().flush()
+    while True:
+        line = await read(_question(event, exact).keys)
+        if not line and not sys.stdin.isatty():
+            return None
+        if not line:  # Ctrl-D ends no line
+            stderr().write("\n")
+            return ApprovalReply("stop")
+        asked = _question(event, exact)  # the terminal's size may have changed
+        word = line.strip().lower().removeprefix("/")
+        if word in _VIEW:
+            await show_all(asked.whole)
+        elif word in _CHANGES and asked.other:
+            exact = _CHANGES[word]
+            stderr().write(f"{_question(event, exact).always}\n")
+        elif line == "r":
+            return ApprovalReply("reject", (await read(WHY)).strip())
+        elif answer := _answer_in(line.strip(), word, asked, exact=exact):
+            return answer
+        else:
+            nothing = word in ("a", "always") and not asked.always
+            stderr().write(f"{folded('  always stores nothing for this call; once allows it' if nothing else HELP)}\n")
 
 
 def _answer_in(typed: str, word: str, asked: QuestionText, *, exact: bool) -> ApprovalReply | None:
@@ -216,30 +207,3 @@ def _answer_in(typed: str, word: str, asked: QuestionText, *, exact: bool) -> Ap
     if answer.reply in ("always", "exact"):
         return ApprovalReply("exact" if exact else answer.reply) if asked.always else None
     return answer if answer.reply != "preset" or asked.preset else None
-
-
-_STYLES = (("? ", "\x1b[1m"), ("  │ +", "\x1b[32m"), ("  │ -", "\x1b[31m"), ("  ! ", "\x1b[1m"))
-
-
-def _coloured(text: str) -> str:
-    """Return a question with colours for its head and its diff; the text is as clear without them."""
-    lines, style = [], ""
-    for line in text.split("\n"):
-        if not line.startswith(("      ", "  ┊")):  # else the line continues the one before
-            style = next((style for mark, style in _STYLES if line.startswith(mark)), "")
-        lines.append(f"{style}{line}\x1b[0m" if style else line)
-    return "\n".join(lines)
-
-
-@contextmanager
-def _when_resumed(show: Callable[[], None]) -> Iterator[None]:
-    """Call `show` when the program resumes after Ctrl-Z: other output may have pushed the question up meanwhile."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGCONT, show)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGCONT)

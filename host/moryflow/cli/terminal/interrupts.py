@@ -14,11 +14,8 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from importlib import import_module
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -87,40 +84,7 @@ BLOCKED = 0.3
 """Seconds after which a loop that has not noticed Ctrl-C is taken to be blocked."""
 
 
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` as ``asyncio.run`` does, also if a plugin leaves the loop meanwhile.
-
-    ``sys.exit()`` in a task or a callback that a plugin has started, and ``loop.stop()``, reach no caller in the host: they
-    end ``run_until_complete`` with `work` half done.
-    """
-    with asyncio.Runner() as runner:
-        task = (loop := runner.get_loop()).create_task(work)
-        while True:
-            try:
-                return loop.run_until_complete(task)
-            except (SystemExit, RuntimeError) as error:
-                what = "" if task.done() or loop.is_closed() else _escape(error)
-                if not what:
-                    raise
-                log.warning("code that a plugin has started %s; Moryflow goes on", what)
-
-
-_OURS = str(Path(__file__).parents[2])
-
-
-def _escape(error: BaseException) -> str:
-    """Return how a callback left the loop; empty if something else did, such as the handler of a signal."""
-    if isinstance(error, RuntimeError):
-        return "stopped the event loop" if "stopped before" in str(error) else ""
-    frames = traceback.extract_tb(error.__traceback__)
-    is_callback = any(frame.filename == asyncio.events.__file__ and frame.name == "_run" for frame in frames)
-    file = frames[-1].filename
-    if not is_callback or file.startswith(_OURS):
-        return ""
-    return "called sys.exit()" if file == asyncio.events.__file__ else f"called sys.exit() at {file}:{frames[-1].lineno}"
-
-
-def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = run_to_end) -> T:
+def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = asyncio.run) -> T:
     """Run `work` on an event loop with `run`, and raise :exc:`KeyboardInterrupt` when Ctrl-C cancelled it.
 
     Ctrl-C raises no exception while the loop is being made or closed: a loop that is half made prints an error when it is
@@ -171,7 +135,6 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., A
 
 log = logging.getLogger(__name__)
 Aside = Callable[[], AbstractContextManager[None]]
-Handler = Callable[[int, FrameType | None], Any] | int | None
 ASIDES: list[Aside] = []
 """Context managers that are entered while the debugger has the terminal; each erases something and then draws it again."""
 _one_at_a_time = threading.RLock()
@@ -201,59 +164,59 @@ class _Breakpoint:
         frame = inspect.currentframe()
         named = os.environ.get("PYTHONBREAKPOINT")
         if named:
-            if named != "0":
-                lift_deadlines()
+            lift_deadlines() if named != "0" else None
             return sys.__breakpointhook__(*args, **options)
         if not (sys.__stdin__ and sys.__stdin__.isatty() and os.isatty(1)):
             log.warning("breakpoint() is passed over: there is no terminal to debug at")
             return None
         lift_deadlines()
-        if "pdb" not in sys.modules:
-            with self.pause():  # the import must not count in deadlines that have begun
-                import_module("pdb")
-        return _debugger(self.pause).set_trace(frame and frame.f_back)
+        return _debugger(self._pause).set_trace(frame and frame.f_back)
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
+    def _pause(self) -> Iterator[None]:
         """Halt the loop, and set the terminal to the modes that a program expects from a shell."""
-        with _one_at_a_time, ExitStack() as stack:
+        with _one_at_a_time:
             if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
-                stack.enter_context(self._halt(signal.default_int_handler))
-            else:
-                stack.enter_context(self._hold_loop())
-            yield
+                with self._halted(signal.default_int_handler):
+                    yield
+                return
+            held, released = threading.Event(), threading.Event()
 
-    @contextmanager
-    def _hold_loop(self) -> Iterator[None]:
-        """Make the loop wait until this thread leaves the context."""
-        held, released = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            if not released.is_set():
-                with self._halt(signal.SIG_IGN):
+            def hold() -> None:
+                with self._halted(signal.SIG_IGN):
                     held.set()
                     released.wait()
 
-        with suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(hold)
-            held.wait(BUSY)
-        try:
-            yield
-        finally:
-            released.set()
+            with suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(hold)
+                held.wait(BUSY)
+            try:
+                yield
+            finally:
+                released.set()
 
     @contextmanager
-    def _halt(self, interrupted: Handler) -> Iterator[None]:
-        """On the loop's own thread: stop its clock, erase what it draws, and keep Ctrl-C from the turn."""
-        began = time.monotonic()
+    def _halted(self, interrupted: Any) -> Iterator[None]:
+        """On the loop's own thread: stop its clock, erase what it draws, keep Ctrl-C from the turn, and edit lines."""
+        import termios
+
+        began, before, modes = time.monotonic(), termios.tcgetattr(0), termios.tcgetattr(0)
+        is_main = threading.current_thread() is threading.main_thread()
+        handler = signal.signal(signal.SIGINT, interrupted) if is_main else None
+        modes[0] |= termios.ICRNL
+        modes[1] |= termios.OPOST
+        modes[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
         try:
             with ExitStack() as stack:
-                stack.enter_context(_interrupted_by(interrupted))
                 for aside in ASIDES:
                     stack.enter_context(aside())
-                stack.enter_context(_line_mode())
+                termios.tcflush(0, termios.TCIFLUSH)  # these keys were not typed for the debugger
+                termios.tcsetattr(0, termios.TCSANOW, modes)
                 yield
+                termios.tcsetattr(0, termios.TCSANOW, before)
         finally:
+            if is_main:
+                signal.signal(signal.SIGINT, handler)
             self._lost += time.monotonic() - began
             self.loop.time = lambda: time.monotonic() - self._lost
 
@@ -262,52 +225,16 @@ def _debugger(pause: Callable[[], AbstractContextManager[None]]) -> Any:
     import pdb  # here, because the import takes longer than a start may
 
     class Debugger(pdb.Pdb):
-        """Python's own debugger, which has the terminal while it asks."""
+        """Python's own debugger, which has the terminal while it asks. Answers go to another descriptor than 1."""
 
         def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:
-            with pause(), _streams() as stdout:
+            streams = sys.stdin, sys.stdout
+            with pause(), open(1, "w", encoding="utf-8", errors="replace", closefd=False) as stdout:
+                sys.stdin, sys.stdout = sys.__stdin__, stdout
                 self.stdout = stdout
-                super().interaction(frame, traceback)
+                try:
+                    super().interaction(frame, traceback)
+                finally:
+                    sys.stdin, sys.stdout = streams
 
     return Debugger(nosigint=True)
-
-
-@contextmanager
-def _interrupted_by(handler: Handler) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _line_mode() -> Iterator[None]:
-    """Let the terminal echo and edit lines, as the debugger expects."""
-    import termios
-
-    before, modes = termios.tcgetattr(0), termios.tcgetattr(0)
-    termios.tcflush(0, termios.TCIFLUSH)  # these keys were not typed for the debugger
-    modes[0] |= termios.ICRNL
-    modes[1] |= termios.OPOST
-    modes[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
-    termios.tcsetattr(0, termios.TCSANOW, modes)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(0, termios.TCSANOW, before)
-
-
-@contextmanager
-def _streams() -> Iterator[Any]:
-    """Make the terminal the standard streams. Descriptor 1 is standard error; answers go to another descriptor."""
-    before = sys.stdin, sys.stdout
-    with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as stdout:
-        sys.stdin, sys.stdout = sys.__stdin__, stdout
-        try:
-            yield stdout
-        finally:
-            sys.stdin, sys.stdout = before

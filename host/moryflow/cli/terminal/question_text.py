@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import shutil
 import sys
 from asyncio.subprocess import PIPE
@@ -203,23 +202,15 @@ def _without_middle(items: Sequence[list[str]], most: int, what: str, columns: i
 
 async def show_whole(text: str) -> None:
     """Show a text that is longer than the screen: with ``$PAGER`` if that is set, else as it is."""
-    try:
-        command = shlex.split(os.environ.get("PAGER", ""))
-    except ValueError as error:
-        stderr().write(f"moryflow: $PAGER cannot be read: {error}; without it:\n")
-        command = []
-    if not (command and sys.stderr.isatty()):
+    command = os.environ.get("PAGER") if sys.stderr.isatty() else None
+    if not command:
         stderr().write(text)
         return
-    try:
-        pager = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=sys.stderr.fileno())
-    except OSError as error:
-        stderr().write(f"moryflow: $PAGER ({command[0]}) cannot be started: {error.strerror}; without it:\n{text}")
-        return
+    pager = await asyncio.create_subprocess_shell(command, stdin=PIPE, stdout=sys.stderr.fileno())
     try:
         await pager.communicate(text.encode("utf-8", "replace"))
     finally:
         if pager.returncode is None:
             pager.terminate()
     if pager.returncode:
-        stderr().write(f"moryflow: $PAGER ({command[0]}) ended with {pager.returncode}; without it:\n{text}")
+        stderr().write(f"moryflow: $PAGER ({command}) ended with {pager.returncode}; without it:\n{text}")

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from moryflow_sdk import Event, MoryflowError
@@ -381,8 +380,6 @@ _DIFF = {"+": GREEN, "-": RED, "@": "\x1b[36m"}
 _READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
 _NOTICE = re.compile(r"\n\n\[Output truncated:[^]]*\]\s*\Z")
 """The note to the model at the end of an output that was too long for it."""
-_LEFT_OUT = re.compile(r"\[… left out …\]|\[\d+ bytes; these are the last \d+\]")
-"""The first line of an output of which only the end was kept."""
 
 
 class OutputLines(NamedTuple):
@@ -412,9 +409,22 @@ def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLi
         return OutputLines(_diff_lines(shown), diff if len(shown) >= DIFF_LINES else "")
     kept = _NOTICE.sub("", output) if result.get("truncated") else output
     lines = [_as_printed(line) for line in kept.rstrip().split("\n")] if kept.strip() else []
-    if result["status"] != "ok" and not _ends_with_failure(result, lines):
-        return _error(str(result["status"]), lines, output, columns, hint)
-    return _short_output(result, lines, output, columns, hint)
+    style, most = DIM, OUTPUT_LINES
+    if at_end := failed(result):  # of a command, the last lines tell why; of an error, all do
+        style, command = RED, bool(result.get("title"))
+        if not command:
+            said = "\n".join(lines).removeprefix(f"{result['status']}: ")
+            lines, at_end, most = _rows(f"{result['status']}: {said}", columns), False, ERROR_LINES
+    elif (result.get("domain") == "read" or result["tool"] in _READERS) and len(lines) > 1:
+        most = 0
+    few = lines if most > 0 and len(lines) <= most + 1 else lines[len(lines) - most :] if at_end else lines[:most]
+    shown = [(f"  {cut(line, columns)}", style) for line in few]
+    rest = len(lines) - len(few)
+    if not rest and not result.get("truncated"):
+        return OutputLines(shown, "")
+    count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}{' before' if at_end else ''}" if rest else ""
+    hints = [(f"  {row}", DIM) for row in _rows(" · ".join(part for part in (count, hint) if part), columns)]
+    return OutputLines([*hints, *shown] if at_end else [*shown, *hints], output)
 
 
 def _as_printed(line: str) -> str:
@@ -431,41 +441,5 @@ def _diff_lines(lines: Sequence[str]) -> list[tuple[str, str]]:
     return shown
 
 
-def _short_output(result: Mapping[str, Any], lines: list[str], output: str, columns: int, hint: str) -> OutputLines:
-    only_end = bool(lines) and _LEFT_OUT.fullmatch(lines[0]) is not None
-    style, at_end = RED if result["status"] != "ok" else DIM, only_end or _ends_with_failure(result, lines)
-    lines = lines[only_end:]
-    few = lines if len(lines) <= OUTPUT_LINES + 1 else lines[-OUTPUT_LINES:] if at_end else lines[:OUTPUT_LINES]
-    if (result.get("domain") == "read" or result["tool"] in _READERS) and len(lines) > 1:
-        few = []
-    shown = [(f"  {cut(line, columns)}", style) for line in few]
-    rest = len(lines) - len(few)
-    if not rest and not result.get("truncated"):
-        return OutputLines(shown, "")
-    count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}{' before' if at_end else ''}" if rest else ""
-    hint_lines = _hint_lines(" · ".join(part for part in (count, hint) if part), columns)
-    return OutputLines([*hint_lines, *shown] if at_end else [*shown, *hint_lines], output)
-
-
-def _error(status: str, lines: list[str], output: str, columns: int, hint: str) -> OutputLines:
-    first = "\n".join(lines).removeprefix(f"{status}: ").split("\n")
-    rows = [row for line in [f"{status}: {first[0]}", *first[1:]] for row in _rows(line, columns)]
-    if len(rows) <= ERROR_LINES:
-        return OutputLines([(f"  {row}", RED) for row in rows], "")
-    return OutputLines([*((f"  {row}", RED) for row in rows[: ERROR_LINES - 1]), *_hint_lines(f"… {hint}", columns)], output)
-
-
-def _hint_lines(text: str, columns: int) -> list[tuple[str, str]]:
-    return [(f"  {row}", DIM) for row in _rows(text, columns)] if text else []
-
-
-def _rows(text: str, columns: int) -> Sequence[str]:
-    return [row.rstrip() for row in rows_of("", "", text, columns + 1, words=True)]
-
-
-def _ends_with_failure(result: Mapping[str, Any], lines: list[str]) -> bool:
-    """Return whether a note at the end says how a command ended, which means that it failed; the lines before tell why.
-
-    Other notes may follow it, such as what the sandbox hides.
-    """
-    return bool(result.get("title")) and f"[{result['title']}]" in takewhile(lambda line: line.startswith("["), reversed(lines))
+def _rows(text: str, columns: int) -> list[str]:
+    return [row.rstrip() for line in text.split("\n") for row in rows_of("", "", line, columns + 1, words=True)] if text else []

@@ -12,16 +12,16 @@ from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
-from . import brief, cut, ending, fitting, plain, terminal_width
+from . import brief, ending, fitting, plain, terminal_width
 from .interrupts import ASIDES
 from .streams import stderr
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL = 80
 _LAST_LINES = 3
-"""How many of a tool's last lines stand below its name while it runs."""
+"""How many of the last lines of running tools are shown."""
 _END = 4096
-"""How many characters at the end of a tool's output are kept to find these lines in: a tool may print 20 MB."""
+"""How many characters of the end of their output are kept: a tool may print 20 MB."""
 
 
 class Awaited:
@@ -31,8 +31,9 @@ class Awaited:
         self._activity = ""
         self._since = 0.0
         self._tools: dict[tuple[str, str], str] = {}
-        """The text of each running call, by session and call id; the next attribute has the end of each call's output."""
-        self._printed: dict[tuple[str, str], str] = {}
+        """The text of each running call, by session and call id."""
+        self._printed = ""
+        """The end of what the tools have printed."""
 
     def note(self, event: Event) -> None:
         if not event.session:  # an event of the host, such as a reload: the turn still waits for the same
@@ -44,12 +45,11 @@ class Awaited:
                 self._tools[call] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             case "tool.result":
                 self._tools.pop(call, None)
-                self._printed.pop(call, None)
+                self._printed = ""
             case "tool.delta":
-                self._printed[call] = (self._printed.get(call, "") + data.get("text", "")[-_END:])[-_END:]
+                self._printed = (self._printed + data.get("text", ""))[-_END:]
             case "turn.finish" if event.parent is None:
-                self._tools.clear()
-                self._printed.clear()
+                self.forget()
             case _:
                 pass
         what = self._activity_after(event)
@@ -59,8 +59,7 @@ class Awaited:
     def forget(self) -> None:
         """Wait for nothing: calls that a cut-off turn left running never report their end."""
         self._tools.clear()
-        self._printed.clear()
-        self._activity = ""
+        self._activity = self._printed = ""
 
     def _activity_after(self, event: Event) -> str:
         status = event.data.get("status")
@@ -93,16 +92,8 @@ class Awaited:
         return f"{frame} {self._activity}{took}"
 
     def printed(self) -> list[str]:
-        """Return the last lines that a running tool has printed; of several tools, the last line of each behind its name."""
-        if len(self._tools) == 1:
-            return [f"  {line}" for call in self._tools for line in self._last_lines(call)]
-        most = max((terminal_width() or _USUAL) // 3, 12)
-        lines = ((shown, line) for call, shown in self._tools.items() for line in self._last_lines(call)[-1:])
-        return [f"  {cut(shown, most)} · {line}" for shown, line in lines]
-
-    def _last_lines(self, call: tuple[str, str]) -> list[str]:
-        lines = plain(self._printed.get(call, "")).split("\n")
-        return [line for line in lines if line.strip()][-_LAST_LINES:]
+        """Return the last lines that running tools have printed."""
+        return [f"  {line}" for line in plain(self._printed).split("\n") if line.strip()][-_LAST_LINES:]
 
 
 class Spinner:

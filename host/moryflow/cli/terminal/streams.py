@@ -6,7 +6,6 @@ file descriptor 1, which C libraries and child programs write to, is made standa
 
 from __future__ import annotations
 
-import codecs
 import os
 import sys
 import threading
@@ -22,20 +21,6 @@ NAME = "standard output"
 """The file name in an error about standard output, which has none."""
 _MAIN = threading.main_thread()
 
-SIMPLER = "moryflow-simpler"
-"""The error handler of standard error: symbols of ours that its encoding lacks are replaced by similar ones, everything else
-by escapes. Standard output does not use it, because an answer is data."""
-_LIKE = {"•": "*", "…": "...", "→": "->", "│": "|", "┊": ":", "·": "-", "“": '"', "”": '"', "–": "-", "└": "`"}
-
-
-def _simpler(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_LIKE.get(one) or ascii(one)[1:-1] for one in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(SIMPLER, _simpler)
-
 
 def prepare(*, own_process: bool) -> None:
     """Make the standard streams usable, whatever the caller did to them, and install ours (see :func:`_install`).
@@ -49,9 +34,9 @@ def prepare(*, own_process: bool) -> None:
                 os.dup2(descriptor, number, inheritable=True)
                 os.close(descriptor)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-    for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stderr, SIMPLER)):
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors=errors)
+            stream.reconfigure(errors="backslashreplace")
     _install(own_process=own_process)
     use(sys.stdout, sys.stderr)
 
