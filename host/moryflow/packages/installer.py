@@ -1,11 +1,10 @@
-"""Run uv, pip and, through them, git: only here, with argument lists and with operands behind ``--``."""
+"""Run pip and, through it, git: only here, with argument lists and with operands behind ``--``."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,23 +36,21 @@ _SETTINGS = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_NO_INPUT": "1",
     "NO_COLOR": "1",
-    "UV_NO_PROGRESS": "1",
 }
 _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
-"""The variables that tell uv where packages are, each with pip's variable for the same."""
+"""The variables that tell uv where packages are, each with pip's variable for the same: pip reads only its own."""
 _NOWHERE = Path(sys.executable).anchor
-"""The folder in which installers run: the user's working folder may have someone else's ``pip.py`` or ``uv.toml``."""
+"""The folder in which installers run: the user's working folder may have someone else's ``pip.py``."""
 TIMEOUT = 1800.0
 """Seconds after which an installation is stopped."""
 MAX_OUTPUT = 512 * 1024
 """Bytes that are read of the beginning of what an installer prints, and of its end: a build script may print without end."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
-_PLANNED = re.compile(r"^ ?\+ ([A-Za-z0-9._-]+)==([^\s(]+)", re.MULTILINE)
 
 
 @dataclass
 class Installer:
-    """Installs into the environment of this interpreter, with uv if it is there, else with pip.
+    """Installs into the environment of this interpreter, with pip.
 
     :param building: whether a package may be built from its sources, which runs its build script.
     """
@@ -62,11 +59,6 @@ class Installer:
     building: bool = False
     lock_descriptor: int = -1
     """The descriptor of the installation's lock; installers inherit it, so that the lock is held as long as they run."""
-    uv: str | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        beside = Path(sys.executable).with_name("uv")
-        self.uv = str(beside) if beside.is_file() else shutil.which("uv", path=self.environ.get("PATH"))
 
     # ---------------------------------------------------------------- verbs
 
@@ -89,11 +81,7 @@ class Installer:
         :raises InstallError: it does not fit what is held back by :func:`constraints`; the message has the resolver's output.
         """
         with tempfile.TemporaryDirectory() as folder:
-            what = self._operands(origin, package, Path(folder))
-            if self.uv:
-                printed = self._run([*self._uv("install"), "--dry-run", *what], _refusal(package))
-                return [(name, version) for name, version in _PLANNED.findall(printed)]
-            report = Path(folder, "report.json")
+            report, what = Path(folder, "report.json"), self._operands(origin, package, Path(folder))
             self._run([*self._pip(), "install", "--dry-run", "--report", str(report), *what], _refusal(package))
             found = json.loads(report.read_text("utf-8"))["install"]
         return [(item["metadata"]["name"], item["metadata"]["version"]) for item in found if not item.get("requested")]
@@ -107,9 +95,8 @@ class Installer:
         :param again: install it even if the same version is installed.
         :raises InstallError: it failed; the message has the installer's output.
         """
-        command = self._uv("install") if self.uv else [*self._pip(), "install", "--quiet", "--no-warn-conflicts"]
-        if again:
-            command += ["--reinstall-package", package] if self.uv else ["--force-reinstall", "--no-deps"]
+        command = [*self._pip(), "install", "--quiet", "--no-warn-conflicts"]
+        command += ["--force-reinstall", "--no-deps"] if again else []
         with tempfile.TemporaryDirectory() as folder:
             self._run([*command, *self._operands(origin, package, Path(folder), also)], _refusal(package))
 
@@ -118,13 +105,9 @@ class Installer:
 
         :raises InstallError: it failed; the message has the installer's output.
         """
-        command = self._uv("uninstall") if self.uv else [*self._pip(), "uninstall", "--quiet", "--yes"]
-        self._run([*command, "--", *names], f"{', '.join(names)} cannot be removed")
+        self._run([*self._pip(), "uninstall", "--quiet", "--yes", "--", *names], f"{', '.join(names)} cannot be removed")
 
     # ---------------------------------------------------------------- commands
-
-    def _uv(self, verb: str) -> list[str]:
-        return [str(self.uv), "pip", verb, "--python", sys.executable]
 
     def _pip(self) -> list[str]:
         """Return the command for pip: the installed pip, else the one bundled with Python.
@@ -139,10 +122,7 @@ class Installer:
             bundled = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
             if bundled:
                 return [sys.executable, str(bundled[0] / "pip")]
-        install = "uv pip install pip" if self.uv else "python3 -m ensurepip"
-        raise InstallError(
-            "this Python has no pip, which is needed to read a package before it is installed", next_step=install
-        )
+        raise InstallError("this Python has no pip, which installs packages", next_step="python3 -m ensurepip")
 
     def _operands(self, origin: PackageOrigin, package: str, folder: Path, also: Sequence[tuple[str, str]] = ()) -> list[str]:
         file = folder / "constraints.txt"
@@ -217,7 +197,7 @@ def _refusal(package: str) -> str:
 
 
 _NOISE = (
-    "Using Python", "Collecting ", "Looking in ", "Processing ", "Requirement already", "INFO:", "WARNING: There was an error",
+    "Collecting ", "Looking in ", "Processing ", "Requirement already", "INFO:", "WARNING: There was an error",
     "  Using cached", "  Downloading", "[notice]",
 )  # fmt: skip
 _CAUSE = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
@@ -239,7 +219,7 @@ def _hint(output: str) -> str:
         return "free some space, then try again"
     if "conflict" in low or "unsatisfiable" in low:
         return "ask for a version that fits, or ask its author; what Moryflow and your plugins run on stays as it is"
-    if "no matching distribution" in low or "no usable wheels" in low or "only-binary" in low:
+    if "no matching distribution" in low or "only-binary" in low:
         return "check the name; if the package has no wheel, --build runs its build script"
     return ""
 

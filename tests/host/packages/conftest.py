@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -112,9 +111,6 @@ class Place:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.wheels.folder),
             "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say: without isolation
-            "UV_OFFLINE": "1",
-            "UV_FIND_LINKS": str(self.wheels.folder),
-            "UV_NO_BUILD_ISOLATION": "1",
             **self.environ,
         }
 
@@ -180,19 +176,3 @@ def place(tmp_path: Path) -> Place:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outer\nVersion: 1.0\n", "utf-8")
     return made
-
-
-@pytest.fixture
-def with_uv(place: Place) -> Place:
-    """The same with uv beside Python; uv looks for metadata in the environment's own folder only."""
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.exists() else shutil.which("uv")
-    if not found:
-        pytest.skip("uv is not installed")
-    place.python.with_name("uv").symlink_to(found)
-    for entry in (item for item in sys.path if item.endswith("-packages")):
-        for info in Path(entry).glob("*.dist-info"):
-            target = place.site / info.name
-            target.mkdir()
-            shutil.copyfile(info / "METADATA", target / "METADATA")
-    return place

@@ -166,22 +166,6 @@ def test_a_git_address_is_pinned_to_its_commit(place: Any) -> None:
     assert place.lock["moryflow-wordcount"]["commit"] == head
 
 
-def test_uv_is_used_when_there_is_one(with_uv: Any) -> None:
-    """The same screen, the same pins, the same lock; the installer's note says who did it (R25)."""
-    (with_uv.work / "uv.toml").write_text('find-links = ["/nowhere"]\nno-such-setting = 1\n', "utf-8")  # (R13)
-    with_uv.wheels.add("sayer", manifest=ASKS)
-    with_uv.wheels.add("greedy", requires=["indirect"])
-    with_uv.wheels.add("indirect", requires=["pluggy<1"], plugin=False)
-    with_uv.run("plugin", "install", "sayer", "-y")
-    info = with_uv.site / "sayer-1.0.dist-info"
-    assert (info / "INSTALLER").read_text("utf-8").strip() == "uv"
-    assert json.loads((info / "direct_url.json").read_text("utf-8"))["url"].endswith(".whl")
-    done = with_uv.run("plugin", "install", "greedy", "-y", code=1)
-    assert "pluggy" in done.stderr and "indirect" in done.stderr
-    assert "sayer" in with_uv.run("plugin", "uninstall", "sayer").stdout
-    assert not info.exists()
-
-
 def test_a_plugin_installed_while_a_chat_runs_is_there_from_its_next_turn(place: Any) -> None:
     """Another terminal installs it; the conversation goes on with its tool (invariant 8)."""
     place.wheels.add("sayer", manifest=ASKS)

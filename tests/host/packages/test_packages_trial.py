@@ -226,16 +226,6 @@ def awaited(condition: Any) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_uv_takes_back_what_does_not_load(with_uv: Any) -> None:
-    """Another installer, the same promise (R18)."""
-    with_uv.wheels.add("sayer", "1.0")
-    with_uv.run("plugin", "install", "sayer", "-y")
-    before = state(with_uv)
-    with_uv.wheels.add("sayer", "2.0", source=BROKEN["raises"], files={"sayer/more.py": ""})
-    with_uv.run("plugin", "update", "sayer", "-y", code=3)
-    assert state(with_uv) == before
-
-
 def test_update_of_all_goes_on_and_ends_with_three(place: Any) -> None:
     """One does not load and stays as it is; the other is new (R18)."""
     for name in ("sayer", "other"):
