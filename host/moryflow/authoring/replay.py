@@ -6,10 +6,12 @@ what it changed or said.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -121,9 +123,10 @@ async def _probe_plugin(host: Host, candidate: Candidate, path: Path) -> None:
 
     :raises PluginError: the plugin does not load.
     """
-    from moryflow.plugins.preflight.policy import probe
+    from moryflow.plugins.preflight.policy import probe_all
 
-    verdict = await probe(candidate, home=host.home, config=host.config.section(""), seconds=TIMEOUT)
+    work = partial(probe_all, [candidate], home=host.home, config=host.config.section(""), seconds=TIMEOUT)
+    [verdict] = await asyncio.to_thread(work)
     if not verdict.ok:
         step = verdict.hint or f"moryflow plugin check {path}"
         raise PluginError(f"{verdict.stage}: {verdict.error}", where=verdict.place, next_step=step)

@@ -170,8 +170,7 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
             place = manifests.get(point.name, "")
             sources = (*roots, f"{editable}/src", editable) if editable else ()
             toml = str(locate_file(place, folder.parent, sources)) if place else ""
-            line = _line(text, point.name)
-            yield EntryPoint(point.name, point.value, name, version, str(file), line, toml, editable, roots)
+            yield EntryPoint(point.name, point.value, name, version, str(file), 0, toml, editable, roots)
 
 
 class DirectUrl(NamedTuple):
@@ -250,17 +249,6 @@ def locate_file(place: str, site: Path, sources: Iterable[str] = ()) -> Path:
         if other.is_file():
             return other
     return path
-
-
-def _line(text: str, name: str) -> int:
-    """Return the line on which `name` is declared in the group of plugins."""
-    inside = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip().startswith("["):
-            inside = line.strip().strip("[] ") == PLUGINS
-        elif inside and line.partition("=")[0].strip() == name:
-            return number
-    return 0
 
 
 class ProjectTable(NamedTuple):

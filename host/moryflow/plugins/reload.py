@@ -110,7 +110,7 @@ class Reloader:
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
         watch_registry.changed = lambda: self._on_loop(self._rewatch)
         watch_registry.asked = lambda: self._on_loop(self._on_invalidate)
-        preflight.listeners.append(self._on_probe_end)
+        preflight.tell = self._on_probe_end
         self._unsubscribe = self._host.bus.subscribe(self._note_shell)
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
@@ -128,9 +128,7 @@ class Reloader:
             if timer is not None:
                 timer.cancel()
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
-        watch_registry.changed = watch_registry.asked = _nothing
-        if self._on_probe_end in preflight.listeners:
-            preflight.listeners.remove(self._on_probe_end)
+        watch_registry.changed = watch_registry.asked = preflight.tell = _nothing
         self._host.before_turn = None
         if self._task is not None:
             self._task.cancel()

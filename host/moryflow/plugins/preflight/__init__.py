@@ -20,12 +20,13 @@ class PreflightStatus:
     """The admission policy of a host, made once there is a third-party plugin.
 
     :ivar news: whether a probe has ended that nobody waited for; the code that takes up its result resets this.
+    :ivar tell: called then, from any thread.
     """
 
     def __init__(self) -> None:
         self._policy: AdmissionPolicy | None = None
         self.news = False
-        self.listeners: list[Callable[[], None]] = []
+        self.tell: Callable[[], None] = lambda: None
 
     def policy(self, home: Path) -> AdmissionPolicy:
         """Return the policy, updated to what is installed now."""
@@ -39,5 +40,4 @@ class PreflightStatus:
 
     def _tell(self) -> None:
         self.news = True
-        for listener in self.listeners:
-            listener()
+        self.tell()

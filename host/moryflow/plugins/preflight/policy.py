@@ -162,22 +162,6 @@ def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) 
     return {**common, "candidate": item._replace(problem=None)._asdict(), "root": str(root)}
 
 
-async def probe(
-    item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = USUAL_SECONDS
-) -> ProbeVerdict:
-    """Return the verdict on a plugin or a file with tools, from the cache or else from a probe.
-
-    :param config: the user's settings as one object.
-    """
-    policy = AdmissionPolicy(home)
-    known = policy.cached(item)
-    if known is not None:
-        return known
-    verdict = await asyncio.wrap_future(policy.ask(item, config or {}, seconds=seconds))
-    policy.cache.save()
-    return verdict
-
-
 def probe_all(
     items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = USUAL_SECONDS
 ) -> list[ProbeVerdict]:

@@ -157,7 +157,7 @@ class Prober:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[dict[str, Any], _Keep, Future[ProbeVerdict]]] = deque()
-        self._workers = 0
+        self._workers, self._closed = 0, False
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def ask(self, request: Mapping[str, Any], keep: _Keep) -> Future[ProbeVerdict]:
@@ -177,8 +177,8 @@ class Prober:
     def close(self) -> None:
         """End the children, and answer callers that still wait with a lost verdict."""
         with self._lock:
+            self._closed, running = True, list(self._running)
             waiting, self._waiting = self._waiting, deque()
-            running, self._running = self._running, set()
         for process in running:
             _kill_group(process)
         for _, told, future in waiting:
@@ -201,8 +201,13 @@ class Prober:
         command, pipe = [sys.executable, "-P", "-c", _BEGIN], subprocess.PIPE
         environ, report = {**os.environ, "PYTHONBREAKPOINT": "0"}, b""
         with tempfile.TemporaryFile() as printed:
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=printed, env=environ, start_new_session=True)
-            self._running.add(process)
+            with self._lock:  # a child that begins after `close` would be ended by nobody
+                if self._closed:
+                    return _lost_verdict("the host is closing")
+                process = subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, stderr=printed, env=environ, start_new_session=True
+                )
+                self._running.add(process)
             started = time.monotonic()
             try:
                 report, _ = process.communicate(json.dumps(request).encode(), MAX_START_SECONDS + float(request["seconds"]))
@@ -212,9 +217,9 @@ class Prober:
                 code = process.poll()
                 _kill_group(process)
                 process.communicate()
-            if process not in self._running:
-                return _lost_verdict("the host is closing")
             self._running.discard(process)
+            if self._closed:
+                return _lost_verdict("the host is closing")
             printed.seek(max(0, printed.seek(0, os.SEEK_END) - MAX_TRACE))
             found = _found(report, code, printed.read(), request)
         ms = round((time.monotonic() - started) * 1000, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from moryflow import open_host
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.preflight.policy import AdmissionPolicy, probe, probe_all
+from moryflow.plugins.preflight.policy import AdmissionPolicy, probe_all
 from moryflow.plugins.preflight.prober import Prober, ProbeVerdict
 
 HELLO = """
@@ -49,7 +50,8 @@ ENOUGH = 60.0
 
 
 async def probed(home: Path, source: str, seconds: float = ENOUGH) -> ProbeVerdict:
-    return await probe(written(home, source), home=home, seconds=seconds)
+    [verdict] = await asyncio.to_thread(probe_all, [written(home, source)], home=home, config={}, seconds=seconds)
+    return verdict
 
 
 def probed_until(home: Path, source: str, done: Callable[[ProbeVerdict], bool]) -> ProbeVerdict:
@@ -220,7 +222,7 @@ async def test_a_verdict_is_kept_by_content_and_surroundings(home):
     """Known code costs a look-up; another content, Python or dependency is probed again (ARCHITECTURE §4)."""
     item = written(home, HELLO)
     assert AdmissionPolicy(home).cached(item) is None
-    assert (await probe(item, home=home, seconds=ENOUGH)).fresh
+    assert (await probed(home, HELLO)).fresh
     known = AdmissionPolicy(home).cached(item)
     assert known is not None and known.ok and not known.fresh
     written(home, HELLO + "\n# changed")
