@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 from conversations import Extractive, Item, append, path_of, step
 from measuring import Figure, Place, place
 from moryflow import open_host
-from moryflow.compaction.measure import ESTIMATORS, Meter, limit_of, request_tokens
+from moryflow.compaction.measure import Meter, limit_of, request_tokens
 from moryflow.compaction.plan import plan_job, room_for
 from moryflow.config.schema import CompactionSettings
 from moryflow.store.messages import ContextBuilder
@@ -27,7 +26,7 @@ NODES, TURNS, WINDOW = 10_000, 1000, 32_000
 
 def figures() -> list[Figure]:
     """Return (name, value, unit, target) of every figure."""
-    return [*_view(), *_estimates(), *asyncio.run(_rescue()), *asyncio.run(_thousand())]
+    return [*_view(), *asyncio.run(_rescue()), *asyncio.run(_thousand())]
 
 
 # -------------------------------------------------------------------- view and plan
@@ -64,47 +63,6 @@ def _timed(work: Any) -> float:
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000
-
-
-# -------------------------------------------------------------------- estimates
-
-
-def _estimates() -> list[Figure]:
-    """Compare the estimators with a real tokenizer (cl100k_base, which litellm brings along)."""
-    try:
-        encoding = _encoding()
-    except Exception as error:  # optional: it comes with litellm's own data
-        print(f"no tokenizer to compare with: {error}")
-        return []
-    root = Path(__file__).resolve().parents[2]
-    samples = {
-        "English": (root / "README.md").read_text("utf-8"),
-        "code": (root / "host/moryflow/runtime/host.py").read_text("utf-8"),
-        "Chinese": "会话摘要必须包含已完成的事项、当前进展、涉及的文件和下一步。工具输出过长时会被截断,完整内容保存在文件里。"
-        * 40,
-        "JSON": json.dumps(
-            [{"id": i, "path": f"src/a{i}.py", "ok": True, "size": i * 37, "tags": ["x", None]} for i in range(200)]
-        ),
-    }
-    found: list[Figure] = []
-    for name, text in samples.items():
-        true = len(encoding.encode(text))
-        found += [
-            (f"error of estimate {kind}, {name}", (estimate(text) / true - 1) * 100, "%", None)
-            for kind, estimate in ESTIMATORS.items()
-        ]
-    return found
-
-
-def _encoding() -> Any:
-    import importlib.util
-
-    import tiktoken
-
-    spec = importlib.util.find_spec("litellm")
-    assert spec is not None and spec.origin is not None
-    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"))
-    return tiktoken.get_encoding("cl100k_base")
 
 
 # -------------------------------------------------------------------- rescue and endurance

@@ -33,8 +33,8 @@ FRAME = 10
 _TRUSTED_SHARE = 0.25
 """If a provider's count is below this share of the estimate, the provider did not count the whole prompt."""
 
-_WIDE = r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
-_MARKS = r"[0-9!-/:-@\[-`{-~]"
+
+_SIGNS = re.compile(r"[0-9!-/:-@\[-`{-~]")
 
 
 def chars(text: str) -> float:
@@ -42,28 +42,11 @@ def chars(text: str) -> float:
     return len(text) / 4
 
 
-def script_aware(text: str) -> float:
-    """Return an estimate that depends on the script: about one token for a wide character, two for three digits or signs.
-
-    The weights were fitted by hand to published tokenizers' behaviour on prose, code, JSON and Chinese.
-    """
-    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
-    foreign = 0 if text.isascii() else len(text) - wide - len(text.encode("ascii", "ignore"))
-    marks = len(re.findall(_MARKS, text))
-    plain = len(text) - wide - foreign - marks
-    return wide * 0.9 + foreign * 0.45 + marks * 0.6 + plain / 4.6
-
-
-ESTIMATORS: Mapping[str, Estimate] = {"chars": chars, "script": script_aware}
-
-
 def estimator(name: str, plugin_set: PluginSet) -> Estimate:
-    """Return an estimator by name, or a plugin's ``count_tokens``; if that is missing or fails, characters / 4.
+    """Return the ``count_tokens`` of the plugin `name`; if it is missing or fails, characters / 4.
 
-    ``config check`` and every start report a missing estimator.
+    ``config check`` and every start report a missing one.
     """
-    if name in ESTIMATORS:
-        return ESTIMATORS[name]
     plugin = plugin_set.plugins.get(name)
     count = getattr(plugin.object, "count_tokens", None) if plugin else None
     if not callable(count):
@@ -82,12 +65,13 @@ def estimator(name: str, plugin_set: PluginSet) -> Estimate:
 def known_estimators(plugin_set: PluginSet) -> list[str]:
     """Return the names that :func:`estimator` knows."""
     counting = (name for name, plugin in plugin_set.plugins.items() if callable(getattr(plugin.object, "count_tokens", None)))
-    return [*ESTIMATORS, *counting]
+    return ["chars", *counting]
 
 
 def careful(text: str) -> float:
-    """Return the larger of characters / 4 and :func:`script_aware`, for requests that must fit a window."""
-    return max(chars(text), script_aware(text))
+    """Return an estimate for requests that must fit a window: digits, signs and the bytes of wide characters count more."""
+    wide = len(text.encode("utf-8", "replace")) - len(text)
+    return len(text) / 4 + wide * 0.4 + len(_SIGNS.findall(text)) * 0.35
 
 
 class Meter:

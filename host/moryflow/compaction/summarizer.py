@@ -26,7 +26,7 @@ from moryflow_sdk import (
 
 from moryflow.kernel.model_call import stream
 
-from .measure import Estimate, script_aware
+from .measure import Estimate, careful
 from .sections import ASKED, TURN, clean_summary, headings_in, is_summary, merge_sections
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ class Summarizer:
     async def _fold(self, write: Callable[[int], Sequence[str]], instructions: str, previous: str, room: float) -> str:
         """Summarise the conversation, in several pieces if it is too long, each with the summary of the pieces before."""
         written, plugin_context = previous, _cut_to("\n\n".join(self.context), room * _CONTEXT_SHARE)
-        free = room - script_aware(plugin_context)
-        pieces = whole_or_chunks(write, script_aware, max(free - min(free * _PREVIOUS_SHARE, script_aware(previous)), 64.0))
+        free = room - careful(plugin_context)
+        pieces = whole_or_chunks(write, careful, max(free - min(free * _PREVIOUS_SHARE, careful(previous)), 64.0))
         if len(pieces) > 1:
-            pieces = whole_or_chunks(write, script_aware, max(free * (1 - _PREVIOUS_SHARE), 64.0))
+            pieces = whole_or_chunks(write, careful, max(free * (1 - _PREVIOUS_SHARE), 64.0))
         asked = headings_in(instructions)
         for piece in pieces:
             answer = clean_summary(
@@ -123,7 +123,7 @@ class Summarizer:
 
     def _room(self, instructions: str) -> float:
         window = self.model.context_window or UNKNOWN_WINDOW
-        return max((window - self._output) * _MARGIN - script_aware(instructions) - 100, 128.0)
+        return max((window - self._output) * _MARGIN - careful(instructions) - 100, 128.0)
 
     @property
     def _output(self) -> int:
@@ -206,7 +206,7 @@ def first_params(model: ModelInfo, settings: CompactionSettings) -> ChatParams:
 
 def _cut_to(text: str, room: float) -> str:
     """Return `text`, without its middle if it is larger than `room` tokens."""
-    tokens = script_aware(text)
+    tokens = careful(text)
     return text if tokens <= room else shorten(text, max(80, int(len(text) * room / tokens * 0.95)))
 
 

@@ -140,7 +140,7 @@ class CompactionSettings(Settings):
         "move",
         "delete",
     )
-    estimator: Annotated[str, Meta("how to count tokens: chars, script, or a plugin with count_tokens")] = "chars"
+    estimator: Annotated[str, Meta("how to count tokens: chars, or a plugin with count_tokens")] = "chars"
     model: Annotated[str | None, Meta("the model that writes summaries, in place of the session's", min_length=1)] = None
     instructions: Annotated[str, Meta("replaces the prompt of the summarizer")] = ""
     max_output_tokens: Annotated[Positive, Meta("the most tokens of a summary")] = 2048

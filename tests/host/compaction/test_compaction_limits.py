@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compaction_paths import calls, compaction, path_of, result, says, user
-from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, limit_of, request_tokens, script_aware, usable
+from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, limit_of, request_tokens, usable
 from moryflow.config.schema import CompactionSettings
 from moryflow.store.messages import ContextBuilder
 from moryflow_sdk import Image, Message
@@ -105,12 +105,3 @@ async def test_the_window_is_the_persons_then_the_providers(bench):
     assert with_limits(info, ProviderSettings.model_validate(own)).context_window == 4000
     managed = with_limits(info, ProviderSettings.model_validate({**own, "managed": True}))
     assert (managed.context_window, managed.managed) == (6000, True)
-
-
-def test_the_script_aware_estimate_tells_scripts_apart():
-    """Chinese costs about a token a character, JSON more than prose (S0.17)."""
-    assert script_aware("会话摘要" * 100) > 3 * chars("会话摘要" * 100)
-    assert script_aware('{"a":[1,2,3]}' * 50) > chars('{"a":[1,2,3]}' * 50) > 0
-    assert (
-        0.7 < script_aware("The quick brown fox jumps over it. " * 50) / chars("The quick brown fox jumps over it. " * 50) < 1.2
-    )

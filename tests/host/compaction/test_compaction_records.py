@@ -9,7 +9,7 @@ from compaction_paths import ANSWERED, calls, path_of, result, user
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow.compaction.measure import chars, limit_of, script_aware
+from moryflow.compaction.measure import careful, chars, limit_of
 from moryflow.compaction.plan import room_for
 from moryflow.compaction.sections import (
     Facts,
@@ -125,8 +125,8 @@ def test_a_models_answer_becomes_the_asked_sections():
 @given(st.lists(st.text(max_size=3000), max_size=30), st.integers(64, 2000))
 def test_the_input_of_the_summarizer_is_bounded(texts, room):
     """Whatever the span, at most sixteen pieces, each within its room (S0.22, D19)."""
-    pieces = chunks([text for text in texts if text], script_aware, room)
-    assert len(pieces) <= 16 and all(script_aware(piece) <= room * 1.2 + 40 for piece in pieces)
+    pieces = chunks([text for text in texts if text], careful, room)
+    assert len(pieces) <= 16 and all(careful(piece) <= room * 1.2 + 40 for piece in pieces)
 
 
 @pytest.mark.parametrize(
