@@ -46,8 +46,11 @@ class Event(Frozen):
         """Whether `names` contains this event's type, or a name for it from :data:`OTHER_NAMES`."""
         if self.type in names:
             return True
-        others = (OTHER_NAMES[name] for name in names if name in OTHER_NAMES)
-        return any(type == self.type and fields.items() <= self.data.items() for type, fields in others)
+        for name in OTHER_NAMES.keys() & names:
+            type, fields = OTHER_NAMES[name]
+            if type == self.type and fields.items() <= self.data.items():
+                return True
+        return False
 
     def as_json(self) -> dict[str, Any]:
         """Return the flat object that clients read; fields that do not apply are left out."""

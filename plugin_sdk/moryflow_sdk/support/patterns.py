@@ -37,12 +37,12 @@ def braces(pattern: str) -> list[str]:
 
     :raises TooMany: there are more than :data:`MAX_ALTERNATIVES`.
     """
-    group = _first_group(pattern)
+    group = _first_group(pattern) if "{" in pattern else None
     if group is None:
         return [pattern]
     start, end, choices = group
     tails = braces(pattern[end + 1 :])
-    heads = [f"{pattern[:start]}{inner}" for choice in choices for inner in braces(choice)]
+    heads = [f"{pattern[:start]}{inner}" for choice in choices for inner in (braces(choice) if "{" in choice else (choice,))]
     if len(heads) * len(tails) > MAX_ALTERNATIVES:
         raise TooMany(f"its braces stand for more than {MAX_ALTERNATIVES} patterns")
     return [head + tail for head in heads for tail in tails]

@@ -123,7 +123,7 @@ class Table:
 
 
 def _names(line: Line) -> list[str]:
-    return [name for glob in line.files if "/" not in glob for name in braces(glob)]
+    return [name for glob in line.files if "/" not in glob for name in (braces(glob) if "{" in glob else (glob,))]
 
 
 def _piece(glob: str) -> str:
