@@ -28,7 +28,7 @@ _VERSION = 5
 TIMEOUT_LIFETIME = 3600.0
 """Seconds after which code that did not finish in time is probed again: the machine may have been busy."""
 _KEPT = 500
-"""How many verdicts are cached; the least recently used ones are dropped."""
+"""How many verdicts are cached, the newest."""
 
 
 @dataclass(frozen=True)
@@ -87,50 +87,33 @@ class VerdictCache:
     def __init__(self, home: Path, surroundings: str) -> None:
         self._file = home / "cache" / "probes.json"
         self.surroundings = surroundings
-        self._verdicts, self.stamps = self._read()
-        self._stamped = dict(self.stamps)
-        self._dirty = False
-        self._lock = threading.Lock()
+        self._verdicts: dict[str, ProbeVerdict] = {}
+        self.stamps: dict[str, list[str]] = {}
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            content = json.loads(self._file.read_bytes())
+            if content["surroundings"] == [_VERSION, surroundings]:
+                self.stamps = dict(content["stamps"])
+                self._verdicts = {str(digest): verdict_of(values) for digest, values in content["verdicts"].items()}
+        self._written = self._content()
 
     def get(self, digest: str) -> ProbeVerdict | None:
         """Return the verdict on code with this hash; ``None`` if there is none or the code is to be probed again."""
-        found = self._verdicts.pop(digest, None)
-        if found is not None:
-            self._verdicts[digest] = found  # moved to the end: the first ones are dropped
+        found = self._verdicts.get(digest)
         return None if found is None or (found.timeout and time.time() - found.at > TIMEOUT_LIFETIME) else found
 
     def put(self, verdict: ProbeVerdict) -> None:
-        self._verdicts.pop(verdict.hash, None)
         self._verdicts[verdict.hash] = replace(verdict, at=time.time(), fresh=True)
-        self._dirty = True
 
     def save(self) -> None:
-        """Write new verdicts and stamps, merged with what other processes wrote. If that fails, they stay in memory."""
-        with self._lock:
-            if not self._dirty and self.stamps == self._stamped:
-                return
-            others, stamps = self._read()
-            unused = [(each, verdict) for each, verdict in others.items() if each not in self._verdicts]
-            kept = dict([*unused, *self._verdicts.items()][-_KEPT:])
-            self._verdicts = {digest: kept[digest] for digest in self._verdicts if digest in kept}
-            verdicts = {each: {**asdict(verdict), "fresh": False} for each, verdict in kept.items() if not verdict.lost}
-            content = {"surroundings": self._key, "verdicts": verdicts, "stamps": {**stamps, **self.stamps}}
-            if keep(self._file, json.dumps(content)):
-                self._dirty, self._stamped = False, dict(self.stamps)
+        """Write what is new. If that fails, it stays in memory; what another process wrote meanwhile is probed again."""
+        content = self._content()
+        if content != self._written and keep(self._file, content):
+            self._written = content
 
-    @property
-    def _key(self) -> list[Any]:
-        return [_VERSION, self.surroundings]
-
-    def _read(self) -> tuple[dict[str, ProbeVerdict], dict[str, list[str]]]:
-        try:
-            content = json.loads(self._file.read_bytes())
-            if content["surroundings"] != self._key:
-                return {}, {}
-            verdicts = {str(digest): verdict_of(values) for digest, values in content["verdicts"].items()}
-            return verdicts, dict(content["stamps"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return {}, {}
+    def _content(self) -> str:
+        kept = sorted((verdict for verdict in list(self._verdicts.values()) if not verdict.lost), key=lambda item: item.at)
+        verdicts = {verdict.hash: asdict(replace(verdict, fresh=False)) for verdict in kept[-_KEPT:]}
+        return json.dumps({"surroundings": [_VERSION, self.surroundings], "verdicts": verdicts, "stamps": dict(self.stamps)})
 
 
 AT_ONCE = 4
