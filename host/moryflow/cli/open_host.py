@@ -211,15 +211,18 @@ def complaint(record: LoadRecord) -> str:
     return f"{words}{where}: {record.error.removeprefix(f'{record.place}: ').partition('; next: ')[0]}{hint}"
 
 
-def drift_notices(home: Path) -> list[str]:
-    """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
+def drift_notices(home: Path, *, content: bool = False) -> list[str]:
+    """Return a line for each difference between ``plugins.lock`` and what is installed.
+
+    :param content: compare the content of the installed files too.
+    """
     if not (home / "plugins.lock").exists():
         return []
     from moryflow_sdk import MoryflowError
 
-    from moryflow.packages.lock import quick_drifts
+    from moryflow.packages.lock import drifts
 
     try:
-        return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
+        return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in drifts(home, content=content)]
     except MoryflowError as error:
         return [plain(f"moryflow: {error}")]

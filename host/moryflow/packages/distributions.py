@@ -89,10 +89,6 @@ class Distribution:
         project, roots = editable_sources(self.info)
         return (*roots, f"{project}/src", project) if project else ()
 
-    def files(self) -> list[Path]:
-        """Return the paths of its own files, which its hash is made from."""
-        return [self.site / name for name in self.names if not _NOT_OWN.match(name)]
-
     def start_files(self) -> list[str]:
         """Return the names of its files that Python runs at every start."""
         return list(filter(_runs_at_start, self.names))

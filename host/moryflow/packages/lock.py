@@ -1,6 +1,6 @@
 """``plugins.lock`` in the home: each installed package, its origin, its hash, and what the user agreed to.
 
-The differences between the lock and what is installed are cached, so that every start can report them.
+Every start reports what is missing or has another version; the content of the files is compared only on request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import try_lock
 
-from moryflow.base.paths import keep_start, make_folder, recall_start
-from moryflow.plugins.entry_points import environment_key, installed, just_changed, normal
+from moryflow.base.paths import make_folder
+from moryflow.plugins.entry_points import installed, normal
 
 from . import InstallError
 
@@ -285,37 +285,25 @@ class Drift(NamedTuple):
     next_step: str
 
 
-def quick_drifts(home: Path) -> list[Drift]:
-    """Return all differences, from the cache if neither the lock nor an installation nor one of its files has changed."""
-    around = environment_key()
-    key: list[Any] = [_stamp(str(home / FILE)), around, _stamp(str(home / "plugins"))]
-    content = recall_start(home / "cache", "lock", key)
-    with suppress(TypeError, KeyError, AttributeError):
-        if content is not None and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
-            return [Drift(**item) for item in content["found"]]
-    stamps = {path: _stamp(path) for path in _locked_files(home)}
-    found = drifts(home)
-    # Not kept while an installation may be half done: its rest may change no folder's time.
-    if not just_changed(around) and all(drift.kind != "interrupted" for drift in found):
-        keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
-    return found
+def drifts(home: Path, *, content: bool = True) -> list[Drift]:
+    """Return all differences.
 
-
-def drifts(home: Path) -> list[Drift]:
-    """Return all differences, by reading the installed files.
-
+    :param content: compare the content of the installed files too, which reads all of them.
     :raises ConfigError: the lock cannot be read.
     """
-    from .distributions import installed_packages
+    lock, points = Lockfile(home), installed(home / "cache")
+    known, there = lock.read(), dict[str, "Distribution"]()
+    if content:
+        from .distributions import installed_packages
 
-    lock = Lockfile(home)
-    known, there = lock.read(), installed_packages()
-    found = [drift for entry in known.values() if (drift := _drift(entry, there, home))]
+        there = installed_packages()
+    versions = {normal(point.dist): point.version for point in points}
+    found = [drift for entry in known.values() if (drift := _drift(entry, versions, there, home))]
     noted = lock.interrupted()
     if noted is not None:
         text = f"the installation of {noted.name} was interrupted, and it may be incomplete"
         found.insert(0, Drift(noted.name, "interrupted", text, "moryflow plugin sync"))
-    for item in installed(home / "cache") if known else ():
+    for item in points if known else ():
         if normal(item.dist) not in known and (noted is None or normal(item.dist) not in noted.new):
             hint = f"moryflow plugin enable {item.name}, or moryflow plugin uninstall {item.name}"
             text = f"{item.dist} {item.version} is installed, but nobody agreed to it (it is not in plugins.lock)"
@@ -323,41 +311,19 @@ def drifts(home: Path) -> list[Drift]:
     return found
 
 
-def _locked_files(home: Path) -> list[str]:
-    """Return the files that the hashes of the lock are made from.
-
-    :raises ConfigError: the lock cannot be read.
-    """
-    from .distributions import installed_packages
-
-    there = installed_packages()
-    packages = (there.get(normal(entry.name)) for entry in Lockfile(home).read().values() if not entry.is_file)
-    return [str(file) for item in packages if item is not None and not item.direct.editable for file in item.files()]
-
-
-def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drift | None:
-    sync = "moryflow plugin sync"
+def _drift(entry: Locked, versions: Mapping[str, str], there: Mapping[str, Distribution], home: Path) -> Drift | None:
+    sync, key = "moryflow plugin sync", normal(entry.name)
     if entry.is_file:
         missing = not (home / entry.name).exists()
         return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync) if missing else None
-    item = there.get(normal(entry.name))
-    if item is None:
+    if key not in versions:
         return Drift(entry.name, "missing", f"{entry.name} {entry.version} is in plugins.lock, but not installed", sync)
-    package = item.package()
+    version = versions[key]
     accept = f"{sync}, or moryflow plugin enable {next(iter(entry.plugins), entry.name)} to agree to it"
-    if package.version != entry.version and entry.kind != "editable":
-        text = f"{entry.name} {package.version} is installed, but plugins.lock says {entry.version}"
+    if version != entry.version and entry.kind != "editable":
+        text = f"{entry.name} {version} is installed, but plugins.lock says {entry.version}"
         return Drift(entry.name, "version", text, accept)
-    if package.digest != entry.hash:
-        text = f"{entry.name} {package.version} is not what was agreed to: its files differ from plugins.lock"
+    if key in there and there[key].package().digest != entry.hash:
+        text = f"{entry.name} {version} is not what was agreed to: its files differ from plugins.lock"
         return Drift(entry.name, "content", text, accept)
     return None
-
-
-def _stamp(path: str) -> list[int]:
-    """Return change time and size of a file; unlike the modification time, the change time cannot be set back."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return []
-    return [status.st_ctime_ns, status.st_size]

@@ -50,7 +50,7 @@ def list_plugins(flags: Flags) -> int:
         (row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row, out.get(row.name)))
         for row in rows
     )
-    for notice in () if flags.quiet else drift_notices(plugins.home):
+    for notice in () if flags.quiet else drift_notices(plugins.home, content=True):
         click.echo(notice, err=True)
     show(flags, [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in rows], table)
     failed = any(row.record.status == "failed" for row in rows)
