@@ -306,8 +306,8 @@ def _unknown_keys_in(layer: Layer, path: tuple[str | int, ...], value: Any, mode
     for key, item in value.items() if names or is_open else ():
         if key in names or is_open:
             inner: _Models = [(rest[1:], model) for rest, model in models if rest[:1] == (key,)]
-            inner += [((), fields[key].annotation)] if key in fields else open_to
-            yield from _unknown_keys_in(layer, (*path, key), item, inner)
+            inner += [((), fields[key].annotation)] if key in fields else []
+            yield from _unknown_keys_in(layer, (*path, key), item, inner or open_to)
             continue
         place = (*path, key)
         near = nearest(_plain(key), {_plain(name): name for name in names})

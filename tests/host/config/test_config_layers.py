@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 from moryflow.config import Origin, config_file, load_config
-from moryflow.config.schema import defaults, host_models, json_schema
+from moryflow.config.schema import LimitSettings, defaults, host_models, json_schema
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.settings import Meta, Settings
 
@@ -310,3 +310,10 @@ def test_defaults_come_from_the_models() -> None:
     assert found["agents"]["runtime"]["mode"] == {"default": "agent"}
     assert found["agents"]["runtime"]["truncation"] == {"maxLines": 2000, "direction": "head"}
     assert found["limits"] == {"maxSteps": None, "maxCost": None}
+
+
+def test_an_unknown_setting_of_a_plugin_is_named_and_those_of_unknown_plugins_are_not(tmp_path: Path) -> None:
+    """The section of plugins is open, the settings of one that declares them are not (S0.87)."""
+    put(tmp_path, '{"plugins": {"weather": {"maxSteps": 1, "maxStep": 1}, "other": {"anything": 1}}}')
+    problems = load_config(tmp_path, environ={}).checked([("plugins.weather", LimitSettings)]).problems
+    assert [problem.message for problem in problems] == ['unknown key "plugins.weather.maxStep"']
