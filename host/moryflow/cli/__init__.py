@@ -172,7 +172,7 @@ def _run(arguments: list[str] | None) -> int:
         install_excepthooks()
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
-            with contextlib.suppress(Exception):  # a Tab key writes no error into what is typed; the command itself will
+            with contextlib.suppress(Exception, SystemExit):  # a Tab key writes no error into the line
                 cli.main(args=arguments, prog_name="moryflow", standalone_mode=False)
             return 0
         # Not cli.main() otherwise: that turns a broken pipe, wherever it happened, into exit code 1.

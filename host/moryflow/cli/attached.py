@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -158,12 +157,11 @@ class AttachedSession:
         self.turn: str | None = None
         self._hashes: dict[str, str] = {}
         self._result: asyncio.Future[TurnResult] | None = None
-        self._stopped = self._broken = False
+        self._stopped = False
         self._held: list[Event] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._open = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
-        self._text = ""
         self._ended: Event | None = None
 
     def follow(self) -> Callable[[], None]:
@@ -193,7 +191,6 @@ class AttachedSession:
     def _take(self, event: Event) -> None:
         if event.type in ("open", "reset"):
             if self._open.is_set() and self.turn:  # the result may have come while the stream was broken
-                self._broken = True
                 self._in_background(self._fetch_result(self.turn))
             self._open.set()
         elif event.type in OTHER_NAMES:
@@ -209,8 +206,6 @@ class AttachedSession:
     def _tell(self, event: Event) -> None:
         if event.type == "permission.asked":
             self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
-        if event.session == self.id and event.type in ("message.start", "text.delta"):
-            self._text = self._text + str(event.data["text"]) if event.type == "text.delta" else ""
         if event.session == self.id and event.type == "turn.finish":
             self._ended = event
         for subscriber in self.subscribers:
@@ -244,7 +239,7 @@ class AttachedSession:
         :raises MoryflowError: the server refuses the turn, or the turn failed.
         """
         self._result = asyncio.get_running_loop().create_future()
-        self._stopped, self._broken, self._ended, self._text = False, False, None, ""
+        self._stopped, self._ended = False, None
         self.follow()
         self.turn = ""
         try:
@@ -258,13 +253,9 @@ class AttachedSession:
                     self._take(event)
             if self._stopped:
                 self.cancel()
-            result = await self._result
+            return await self._result
         finally:
             self.turn, self._held = None, []
-        if self._broken and sys.stdout.isatty() and result.text.strip() != self._text.strip():
-            sys.stderr.write("\nmoryflow: the connection to the server broke meanwhile; this is the whole answer:\n")
-            sys.stdout.write(f"{result.text}\n")
-        return result
 
     async def _begin(self, text: str | None, body: Mapping[str, Any], wait: float | None) -> dict[str, Any]:
         """Send the prompt; wait for a busy session, and for a server that is away, which takes the prompt only once."""

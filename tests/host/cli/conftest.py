@@ -271,7 +271,7 @@ class Terminal:
         while (left := until - time.monotonic()) > 0:
             self._read(left)
 
-    def end(self, within: float = 200.0) -> int:
+    def end(self, within: float = 90.0) -> int:
         """Wait for the end; return the exit code."""
         deadline = time.monotonic() + within
         while self._process.poll() is None:

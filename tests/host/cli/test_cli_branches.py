@@ -53,9 +53,3 @@ def test_a_conversation_goes_on_in_a_copy(cli: Any) -> None:
     assert [n["payload"]["text"] for n in shown(cli, "session", "show", newest)["nodes"]] == ["first"]
     assert shown(cli, "session", "show", newest)["mode"] == "agent" and "there is no node 'nowhere'" in done.stderr
     assert [n["payload"]["text"] for n in shown(cli, "session", "show", original)["nodes"]][2:] == ["third", "one"]
-
-
-def test_help_lists_the_three(cli: Any) -> None:
-    """What can be typed is told (issue 15, part 4)."""
-    said = cli("chat", "-m", cli.script("x"), stdin="/help\n").stderr
-    assert all(name in said for name in ("/tree ", "/switch NODE", "/branch [NODE]"))

@@ -40,16 +40,6 @@ def test_another_model_is_recorded_and_goes_on(cli: Any) -> None:
     assert cli("session", "show", "--json").stdout.count('"model": "script:') >= 1
 
 
-def test_a_model_that_nobody_knows_changes_nothing(cli: Any) -> None:
-    """A wrong name is a usage error; nothing is written, and the session goes on with the model it had (S0.77)."""
-    one = script(cli, "one", "of one")
-    cli("run", "-m", one, "first")
-    wrong = cli("run", "-c", "-m", "nobody/knows", "second")
-    assert (wrong.returncode, "unknown model" in wrong.stderr) == (2, True)
-    assert markers(cli) == []
-    assert cli("run", "-c", "second").stdout == "of one\n"
-
-
 def test_slash_model_is_recorded(cli: Any) -> None:
     """`/model NAME` writes the same marker; the same model again and a wrong one write none (ARCHITECTURE §5)."""
     one, two = script(cli, "one", "of one"), script(cli, "two", "of two")
@@ -79,13 +69,3 @@ async def test_the_change_is_an_event_and_an_export_keeps_it(tmp_path: Path) -> 
         copy = await host.store.import_(lines)
         assert [node.payload for node in await host.store.path(copy.id) if node.kind == "marker"] == [{"model": two}]
         assert copy.model == two
-
-
-async def test_an_empty_model_is_the_usual_one_again(tmp_path: Path) -> None:
-    """The session then has no model of its own, and follows the configuration."""
-    (tmp_path / "vault").mkdir()
-    (tmp_path / "one.json").write_text("[]", "utf-8")
-    async with await open_host(tmp_path / "home", environ={"OPENAI_API_KEY": "a-key"}) as host:
-        session = await host.new_session(tmp_path / "vault", model=f"script:{tmp_path}/one.json")
-        await session.set_model("")
-        assert (session.model, (await host.store.session(session.id)).model) == ("", "")

@@ -89,21 +89,6 @@ def test_another_session_is_picked_from_a_list_and_recalled(cli: Any, at_prompt:
     assert cli.prompts() == ["tell me of birches", "go on"]
 
 
-def test_a_list_is_left_without_a_choice(cli: Any, at_prompt: Begin) -> None:
-    """Esc and Ctrl-C leave it, and the conversation goes on where it was."""
-    cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
-    terminal = at_prompt("-m", cli.script("in the wood"))
-    for key in ("\x1b", "\x03"):
-        terminal.type("/sessions\r")
-        terminal.expect("type to search")
-        terminal.type(key)
-        terminal.rest(0.5)
-    terminal.type("where?\r")
-    terminal.expect("in the wood")
-    assert terminal.quit() == 0
-    assert cli.prompts() == ["where?"]
-
-
 def test_a_prompt_of_the_tree_comes_back_for_editing(cli: Any, at_terminal: Begin) -> None:
     """The conversation goes on from before it; both branches stay."""
     cli("run", "-m", cli.script("The birch is white."), "tell me of birches")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from moryflow.cli.chat.completion import MAX_OFFERED, nearest
-from moryflow.cli.terminal import brief, cut, folded
+from moryflow.cli.terminal import cut, folded
 from moryflow.cli.terminal.interrupts import catch_signals
 
 pytestmark = pytest.mark.slow
@@ -63,14 +63,6 @@ def test_a_pager_that_fails_is_named(cli: Any, at_prompt: Begin) -> None:
     terminal.expect("$PAGER (false)")
     terminal.expect("row 39\n")
     assert terminal.quit() == 0
-
-
-def test_a_call_that_writes_a_file_is_named_by_its_path() -> None:
-    """What is written stands in the diff."""
-    assert brief({"content": "one\ntwo\n", "path": "a.py"}) == "a.py"
-    assert brief({"path": "a.py", "old_string": "one", "new_string": "two"}) == "a.py"
-    assert brief({"pattern": "x", "path": "a.py"}) == "a.py x"
-    assert brief({"command": "one\ntwo"}) == "one …"
 
 
 # ---------------------------------------------------------------- the queue
@@ -149,30 +141,6 @@ def test_ctrl_c_twice_at_an_empty_prompt_ends_the_conversation(cli: Any, at_prom
     terminal.type("\x03")
     terminal.expect("goes on from here")
     assert terminal.end() == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, at_prompt: Begin, number: signal.Signals) -> None:
-    """It is told, and Up brings it back in the next conversation; the terminal is left as it was."""
-    terminal = at_prompt("-m", cli.script("x"))
-    terminal.type("my draft")
-    terminal.expect("my draft")
-    terminal.wait_until_it_waits()
-    terminal.send(number)
-    terminal.expect("not sent, Up brings it back in the next chat: my draft")
-    terminal.expect("goes on from here")
-    assert terminal.end() == 0
-    assert terminal.raw.rindex("\x1b[?2004l") > terminal.raw.rindex("\x1b[?2004h")
-    assert "+my draft\n" in history(cli)
-    again = at_terminal("chat", "-m", cli.script("answered"))
-    again.expect("\n>")
-    again.wait_until_it_waits()  # the history is read
-    again.type("\x1b[A")
-    again.expect("my draft")
-    again.type("\r")
-    again.expect("answered")
-    again.type("/quit\r")
-    assert again.end() == 0
 
 
 async def test_a_second_hangup_kills_nobody_who_is_saving() -> None:

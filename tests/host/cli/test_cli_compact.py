@@ -112,12 +112,6 @@ def test_a_conversation_that_does_not_fit_is_offered_a_summary(
     assert kinds(cli, session)[24:] == ["user", "compaction", "assistant"]
 
 
-def test_compact_without_anything_old_is_said(cli: Any, model: LoopbackServer) -> None:
-    """Nothing to compact: a sentence and the next turn (S0.29)."""
-    done = cli("chat", "-r", long_session(cli, 1, 1), "-m", "openai/test-model", stdin="/compact\nand now?\n")
-    assert "there is nothing to compact" in done.stderr and SUMMARY in done.stdout
-
-
 def test_an_answer_that_is_piped_is_printed_before_the_summary_is_waited_for(cli: Any) -> None:
     """Whoever reads it need not wait for a summary of what is older, nor gets it twice; Ctrl-C ends the waiting (D18)."""
     cli.config(agents={"runtime": {"compaction": {"policy": "reserve", "reserve": 128_000, "timeout": 20}}})

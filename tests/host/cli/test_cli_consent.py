@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -68,47 +67,6 @@ def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_prompt:
     assert "never" not in terminal.text
 
 
-def test_a_half_typed_answer_is_none(cli: Any, at_terminal: Begin) -> None:
-    """Ctrl-D twice behind an `o` ends the input and allows nothing (R33)."""
-    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi")
-    terminal.expect("[s]top  or why not > ")
-    terminal.type("o\x04\x04")
-    assert terminal.end() == 130
-    assert [status for status, _ in outputs(cli)] == ["denied"]
-
-
-def test_a_question_is_shown_again_after_ctrl_z(cli: Any, at_terminal: Begin) -> None:
-    """What was done meanwhile has pushed it away; what was typed before is dropped, and the new width counts (R33)."""
-    cli.environ |= {"COLUMNS": "", "LINES": ""}
-    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="x" * 300), "done"), "hi")
-    terminal.expect("[s]top  or why not > ")
-    terminal.type("o")
-    terminal.stop()
-    terminal.resize(columns=50)
-    terminal.go_on()
-    terminal.expect("danger wants to")
-    terminal.expect("or why not > ")
-    assert max(map(len, terminal.text.rpartition("danger wants to")[2].splitlines())) < 50
-    terminal.type("n\n")
-    assert terminal.end() == 0
-    [asked] = json.loads(cli("approval", "list", "--all", "--json").stdout)
-    assert (asked["reply"], asked["message"]) == ("reject", "")
-
-
-def test_lines_that_were_typed_ahead_in_a_conversation_answer_nothing(cli: Any, at_prompt: Begin) -> None:
-    """Pasted behind the prompt, where the line editor has read them already (R33)."""
-    terminal = at_prompt("-m", cli.script({"text": "", "delay": 1.0, **cli.calls("danger", what="it")}, "done that"))
-    terminal.type("do it\ronce\ralways\r")
-    terminal.expect("[o]nce")
-    terminal.rest(1.0)
-    assert "done that" not in terminal.text
-    terminal.type("not now\n")
-    terminal.expect("done that")
-    terminal.expect("\n>")
-    assert terminal.quit() == 0
-    assert outputs(cli) == [("denied", "denied: not now.")]
-
-
 def test_the_content_of_a_new_file_and_the_diff_of_another_are_shown(editor: Any, at_terminal: Begin) -> None:
     """Path first, then what will be written, before anything is (R22, R33)."""
     (editor.vault / "a.py").write_text("import os\n\nx = 1\n")
@@ -167,21 +125,6 @@ def test_all_of_a_long_question_is_shown_on_demand(editor: Any, at_terminal: Beg
     terminal.type("o\n")
     assert terminal.end() == 0
     assert (editor.vault / "n.txt").read_text() == content
-
-
-def test_a_file_that_changes_while_the_question_stands_is_not_changed(editor: Any, at_terminal: Begin) -> None:
-    """What was shown is what runs, however soon the answer came (R11, R33)."""
-    file = editor.vault / "a.py"
-    file.write_text("x = 1\n")
-    model = editor.script(editor.calls("edit", path="a.py", old_string="x = 1", new_string="x = 2"), "done")
-    terminal = at_terminal("run", "-m", model, "go")
-    terminal.expect("+x = 2")
-    terminal.expect("[o]nce")
-    file.write_text("x = 1\nsecret = 3\n")
-    terminal.type("o\n")
-    terminal.expect("has changed since the question was answered")
-    assert terminal.end() == 0
-    assert file.read_text() == "x = 1\nsecret = 3\n"
 
 
 @pytest.mark.parametrize(("key", "decision", "by"), [("", "stop", "cancel"), ("s\n", "stop", "user"), ("\x04", "stop", "user")])
@@ -247,15 +190,6 @@ def test_a_program_has_the_diff_in_the_event_of_the_result(cli: Any) -> None:
     assert result["diff"] == "vault:/a.md: new file, +1 -0 lines\n@@ -0,0 +1 @@\n+one"
 
 
-def test_a_name_of_several_lines_is_one_line_of_a_diff(cli: Any) -> None:
-    """Else it could look like lines of the file (R33)."""
-    cli.config(disabledPlugins=["search", "shell", "local_model", "litellm_models"])
-    model = cli.script(cli.calls("write", path="a\n-old\n+new", content="one\n"), "done")
-    lines = cli("run", "-m", model, "go", "--output", "stream-json").stdout.splitlines()
-    [result] = [json.loads(line) for line in lines if '"tool.result"' in line]
-    assert result["diff"].splitlines() == ["vault:/a\\n-old\\n+new: new file, +1 -0 lines", "@@ -0,0 +1 @@", "+one"]
-
-
 def test_a_question_that_nobody_sees_is_answered_by_nobody(cli: Any) -> None:
     """Standard error goes to a file: what is typed there answers nothing (R33)."""
     ours, theirs = pty.openpty()
@@ -270,27 +204,6 @@ def test_a_question_that_nobody_sees_is_answered_by_nobody(cli: Any) -> None:
         os.close(theirs)
     assert (running.returncode, out) == (4, "done\n") and "nobody can see a question" in err
     assert [status for status, _ in outputs(cli)] == ["denied"]
-
-
-@pytest.mark.parametrize(
-    ("environ", "mark"),
-    [({"TERM": "dumb"}, "  │ what: it"), ({"NO_COLOR": "1"}, "  │ what: it"), ({"PYTHONIOENCODING": "ascii"}, "  | what: it")],
-)
-def test_a_question_is_readable_at_any_terminal(cli: Any, at_terminal: Begin, environ: dict[str, str], mark: str) -> None:
-    """One that cannot move its cursor, shows no colours, or has no such characters (R33, CONTRACT §1)."""
-    cli.environ = environ
-    model = cli.script({"text": "", "delay": 1.3, **cli.calls("danger", what="it 汉")}, "# done")
-    terminal = at_terminal("run", "-m", model, "hi", columns=40)
-    terminal.expect(mark)
-    terminal.expect("or why not >")
-    terminal.type("once\n")
-    terminal.expect("done")
-    assert terminal.end() == 0
-    assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7])[;m]", terminal.raw)
-    if environ.get("TERM") == "dumb":
-        assert "\x1b" not in terminal.raw
-    if mark[2] == "|":
-        assert terminal.raw.isascii() and "\\u6c49" in terminal.raw
 
 
 def test_a_conversation_from_a_pipe_answers_its_questions_in_line(cli: Any) -> None:

@@ -31,12 +31,6 @@ def test_safe_mode_strict_and_profile_count_after_the_verb(cli: Any) -> None:
     assert "--safe-mode" in cli("audit", "--help").stdout
 
 
-def test_a_wrong_inline_layer_is_named(cli: Any) -> None:
-    """It is a usage error of this command like of any other (CONTRACT §1)."""
-    done = cli("permission", "rules", "--config", "{")
-    assert (done.returncode, done.stdout) == (2, "") and "config" in done.stderr
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -73,19 +67,6 @@ def test_verbs_and_nouns_of_plugins_are_understood_like_those_of_the_host(cli: A
     assert "allow Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers." in re.sub(
         r" +", " ", shown
     )
-
-
-def test_what_stands_before_a_verb_that_cannot_mean_it_is_refused(cli: Any) -> None:
-    """`audit --denied tail` showed every decision; a filter is not passed over in silence (S0.74)."""
-    done = cli("audit", "--denied", "tail")
-    assert (done.returncode, done.stdout) == (2, "") and "come after the subcommand" in done.stderr
-
-
-def test_a_group_with_a_way_of_its_own_keeps_it(cli: Any) -> None:
-    """A plugin's own class of groups still decides what its words mean (CONTRACT §3)."""
-    cli.plugin("own", OWN_GROUP)
-    assert cli("own", "anything").stdout == "ran anything\n"
-    assert "plain  Say it." in cli("owns", "--help").stdout
 
 
 OWN_GROUP = """

@@ -57,19 +57,3 @@ def test_agents_and_models_have_one_of_their_own(cli: Any, model: LoopbackServer
         done = cli("run", *words, "go")
         assert done.returncode == 0, done.stderr
     assert efforts(model) == ["minimal", "max", "low", "none"]
-
-
-def test_an_effort_that_the_service_refuses_is_said_on_standard_error(cli: Any, model: LoopbackServer) -> None:
-    """The turn goes on without it (S4.6)."""
-    model.add(replies.failure(400, "Unrecognized request argument supplied: reasoning_effort"))
-    done = cli("run", "--effort", "high", "one")
-    assert (done.returncode, done.stdout, efforts(model)) == (0, "the answer\n", ["high", None])
-    assert "openai refuses reasoning_effort for test-model; the request goes without it" in done.stderr
-
-
-def test_what_a_service_refused_is_known_to_the_next_process(cli: Any, model: LoopbackServer) -> None:
-    """The model's profile remembers it, and each process says so (S4.6)."""
-    model.add(replies.failure(400, "Unrecognized request argument supplied: reasoning_effort"))
-    first, second = (cli("run", "--effort", "high", "go") for _ in range(2))
-    assert efforts(model) == ["high", None, None]
-    assert "refuses reasoning_effort" in first.stderr and "refuses reasoning_effort" in second.stderr

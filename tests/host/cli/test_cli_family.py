@@ -44,25 +44,6 @@ def test_a_plan_is_handed_over_with_one_word(cli: Any) -> None:
     assert [node["payload"] for node in session["nodes"] if node["kind"] == "marker"] == [{"agent": "plan"}, {"agent": "build"}]
 
 
-def test_a_plan_is_handed_over_once_and_nothing_where_there_is_none(cli: Any) -> None:
-    """Back and forth without a word in between starts no work; the next plan is handed over, this one after an undo (D23)."""
-    done = cli("chat", "-m", cli.script("The plan.", "Built."), stdin="/plan\nbuild\n/plan how?\nbuild\n/plan\n/build\n")
-    assert (done.returncode, done.stdout) == (0, "The plan.\nBuilt.\n")
-    done = cli("chat", "-c", "-m", cli.script("Another.", "Built."), stdin="/plan\nbuild\n/plan and now?\n/build\n")
-    assert (done.returncode, done.stdout) == (0, "Another.\nBuilt.\n")
-    done = cli("chat", "-c", "-m", cli.script("Built anew."), stdin="/undo yes\n/plan\nbuild\n")
-    assert (done.returncode, done.stdout) == (0, "Built anew.\n")
-    done = cli("chat", "--agent", "plan", "-m", cli.script("A plan.", "Built."), stdin="build\n/plan how?\nbuild\n")
-    assert (done.returncode, done.stdout) == (0, "A plan.\nBuilt.\n")
-
-
-def test_the_word_build_is_a_word_for_any_other_agent(cli: Any) -> None:
-    """Only a plan is handed over with it (D23)."""
-    done = cli("chat", "-m", cli.script("What shall I build?"), stdin="build\n")
-    assert done.stdout == "What shall I build?\n"
-    assert shown(cli, "session", "show")["nodes"][0]["payload"]["text"] == "build"
-
-
 def test_a_run_goes_on_with_another_agent(cli: Any) -> None:
     """--agent with -c changes the session's agent for good (S2.18)."""
     model = cli.script("The plan.", "Built.")
@@ -103,13 +84,6 @@ def test_a_sub_agent_is_called_by_its_name(finder: Any) -> None:
         assert wrong.returncode == 2 and told in wrong.stderr
     for prompt in ("@everybody hello", "@title of it", "@everybody"):
         assert finder("run", "-m", finder.script("Hello to you."), prompt).stdout == "Hello to you.\n"
-
-
-def test_a_denied_task_is_not_started_by_name_either(finder: Any) -> None:
-    """A person's own rule holds for their own call: one door (invariant 1)."""
-    finder.rules(("task", "task:finder", "deny"))
-    result = json.loads(finder("run", "-m", finder.script("No."), "@finder who?", "--output", "json").stdout)
-    assert result["denied"][0]["tool"] == "task" and not shown(finder, "session", "tree")["children"]
 
 
 def test_run_waits_for_what_works_in_the_background(finder: Any) -> None:
@@ -157,34 +131,6 @@ def test_the_tree_shows_sub_agents_below_their_call(finder: Any) -> None:
     assert "is a session of finder, started by" in finder("session", "tree", kid["session"]).stdout
 
 
-def test_a_sub_agent_whose_call_was_interrupted_stands_below_its_call_too(finder: Any, at_terminal: Callable[..., Any]) -> None:
-    """Ctrl-C leaves a result that names no session; the tree still shows where the sub-agent was started (S2.3)."""
-    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 600}]))
-    terminal = at_terminal("run", "-m", finder.script(task(), "Done."), "go")
-    terminal.expect("task finder")
-    while not shown(finder, "session", "tree")["children"]:
-        pass
-    terminal.interrupt()
-    assert terminal.end() == 130
-    lines = finder("session", "tree").stdout.splitlines()
-    at = next(number for number, line in enumerate(lines) if "assistant: calls task" in line)
-    assert "└ finder" in lines[at + 1] and "interrupted" in lines[at + 2]
-
-
-def test_the_counts_of_a_session_fall_out_of_its_records(finder: Any) -> None:
-    """session show --stats: turns, tokens and whose, tools and what was refused, questions, hooks (S2.20)."""
-    model = finder.script(task(), finder.calls("danger", what="it"), "Done.")
-    finder("run", "-m", model, "go")
-    stats = shown(finder, "session", "show", "--stats")
-    assert (stats["turns"], stats["steps"], stats["usage"]["input"]) == (1, 3, 50)
-    assert (stats["sub_agents"]["sessions"], stats["sub_agents"]["steps"]) == (1, 2)
-    assert 0.3 < stats["sub_agents"]["share"] < 0.6
-    assert stats["tools"] == {"danger": {"refused": 1}, "task": {"completed": 1}, "hello": {"completed": 1}}
-    assert stats["hooks"]["tool_gate"]["failed"] == 0 and stats["hooks"]["tool_gate"]["calls"] >= 2
-    text = finder("session", "show", "--stats").stdout
-    assert "1 sessions, 2 steps" in text and "refused 1" in text
-
-
 def test_a_question_of_a_sub_agent_names_it_at_the_terminal(finder: Any, at_terminal: Callable[..., Any]) -> None:
     """The parent's person sees whose question it is (D66)."""
     (finder.vault.parent / "finder.json").write_text(json.dumps([finder.calls("danger", what="it"), "did it"]))
@@ -193,23 +139,6 @@ def test_a_question_of_a_sub_agent_names_it_at_the_terminal(finder: Any, at_term
     terminal.type("once\n")
     terminal.expect("Done.")
     assert terminal.end() == 0
-
-
-def test_a_question_from_the_background_is_answered_with_a_slash_command(finder: Any, at_prompt: Callable[..., Any]) -> None:
-    """While a line is typed nothing else reads the terminal; /reply answers (D66)."""
-    turns = [finder.holding(), finder.calls("danger", what="it"), "did it"]
-    (finder.vault.parent / "finder.json").write_text(json.dumps(turns))
-    terminal = at_prompt("-m", finder.script(task(background=True), "Started."))
-    terminal.type("go\r")
-    terminal.expect("Started.")
-    terminal.expect("\n>")
-    finder.let_go()
-    terminal.expect(": danger wants to")
-    terminal.expect("answer with /reply ")
-    [question] = shown(finder, "approval", "list")
-    terminal.type(f"/reply {question['id']} once\r")
-    terminal.expect("has ended: completed")
-    assert terminal.quit() == 0
 
 
 def test_a_question_from_the_background_needs_no_id_and_takes_the_same_words(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -74,40 +73,6 @@ def test_a_label_moves_and_can_be_taken_away(cli: Any, talked: str) -> None:
     assert cli("session", "switch", talked, "x").returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([""], "a label needs a text"),
-        (["   "], "a label needs a text"),
-        (["x" * 81], "at most 80 characters, not 81"),
-        (["two\nlines"], "one line of visible characters"),
-        (["\x1b[31mred"], "one line of visible characters"),
-        (["\u202etxet"], "one line of visible characters"),
-        ([b"\xff\xfe"], "one line of visible characters"),
-        (["x", "--node", "zzz"], "there is no node 'zzz'"),
-        (["x", "--node", ""], "there is no node ''"),
-        (["x", "--remove"], "there is no label 'x'; there are none"),
-        (["x", "--remove", "--node", "y"], "--remove takes the label alone"),
-        (["nosuch", "x"], "there is no session 'nosuch'"),
-        (["a", "b", "c"], "quote a label of several words"),
-        ([], "missing argument"),
-    ],
-)
-def test_what_cannot_be_done(cli: Any, talked: str, arguments: list[Any], said: str) -> None:
-    """A sentence, the next command, exit code 2, and nothing is written (CONTRACT §1)."""
-    done = cli("session", "label", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr and "next: " in done.stderr and "Traceback" not in done.stderr
-    assert ids(cli, talked, "marker") == []
-
-
-def test_an_id_is_no_label(cli: Any, talked: str) -> None:
-    """A label that is another node's id would lead elsewhere than the id says (S1.7)."""
-    first, second = ids(cli, talked, "user")
-    done = cli("session", "label", first, "--node", second)
-    assert (done.returncode, "is the id of a node" in done.stderr) == (2, True)
-
-
 def test_labels_in_a_conversation(cli: Any) -> None:
     """`/label TEXT` names the last answer, `/label` lists, `/label --remove TEXT` takes it away (ARCHITECTURE §5)."""
     lines = ["/label too soon", "hi", "/label my point", "/label", "/label a\tb", "/label --remove my", "again"]
@@ -123,20 +88,6 @@ def test_labels_in_a_conversation(cli: Any) -> None:
     assert shown(cli, row["id"])["labels"] == {"my point": first, "second": second}
     assert cli("session", "label", row["id"], "my point", "--remove").returncode == 0
     assert shown(cli, row["id"])["labels"] == {"second": second}
-
-
-def test_a_busy_session_gets_no_label(cli: Any, talked: str) -> None:
-    """The marker is appended by the session's one appender, so whoever works in it comes first (ARCHITECTURE §5)."""
-    talk = cli.start("chat", "-r", talked, "-m", cli.script("ok"), stderr=subprocess.PIPE)
-    try:
-        talk.stdin.write("/mode\n")
-        talk.stdin.flush()
-        assert "mode" in talk.stderr.readline()
-        done = cli("session", "label", talked, "x")
-        assert (done.returncode, f"in use by process {talk.pid}" in done.stderr) == (1, True)
-    finally:
-        talk.communicate()
-    assert cli("session", "label", talked, "x").returncode == 0
 
 
 def test_copies_keep_labels(cli: Any, talked: str) -> None:

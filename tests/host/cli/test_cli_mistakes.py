@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -59,37 +58,6 @@ def test_the_check_of_a_plugin_says_what_a_host_says(cli: Any, name: str) -> Non
     started = cli("tool", "list").stderr
     assert said in started and "; " in started
     assert said in cli("doctor").stdout
-
-
-@pytest.mark.parametrize(
-    ("make", "code", "said"),
-    [
-        (lambda path: path.symlink_to(path), 3, "a link that leads nowhere"),
-        (lambda path: path.symlink_to("/nowhere/at/all.py"), 3, "a link that leads nowhere: /nowhere/at/all.py"),
-        (lambda path: path.mkdir(), 3, "a folder without __init__.py is not a plugin"),
-        (os.mkfifo, 3, "not a regular file"),
-        (lambda path: None, 2, "there is nothing to check"),
-    ],
-)
-def test_a_path_that_is_no_plugin_is_named(cli: Any, make: Any, code: int, said: str) -> None:
-    """A circle of links, a link to nothing, a folder, a pipe: a sentence with a next step, no fault of ours (CONTRACT §1)."""
-    path = cli.vault / "odd.py"
-    make(path)
-    done = cli("plugin", "check", str(path))
-    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
-    assert "next: " in done.stdout + done.stderr and str(path) in done.stdout + done.stderr
-
-
-def test_a_folder_among_the_tools_costs_no_other(cli: Any) -> None:
-    """``tools/x.py/`` is named, and every other file is loaded (D57)."""
-    folder = cli.home / "tools"
-    (folder / "odd.py").mkdir(parents=True, mode=0o700)
-    (folder / "good.py").write_text(TOOL.format(name="good"))
-    (folder / "good.py").chmod(0o600)
-    cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
-    done = cli("tool", "list")
-    assert "\ngood " in done.stdout
-    assert f"{folder / 'odd.py'}: a folder, not a Python file; next: change odd.py, then moryflow tool check" in done.stderr
 
 
 def test_doctor_names_agents_and_tools_that_are_wrong(cli: Any) -> None:

@@ -82,15 +82,6 @@ async def chat_params(params):
     click.secho("by click")
     log.warning("by logging")
 """
-LOUD = """
-from moryflow_sdk import hookimpl
-
-print("at import")
-
-@hookimpl
-async def chat_params(params):
-    print("in a hook")
-"""
 SPOILS = """
 import io, sys
 from moryflow_sdk import hookimpl, tool
@@ -182,19 +173,6 @@ def test_what_a_plugin_prints_through_a_library_is_no_answer(cli: Any) -> None:
     assert all(f"by {name}" in done.stderr for name in ("pprint", "json", "click", "logging")), done.stderr
 
 
-def test_what_an_installed_plugin_prints_is_no_answer(cli: Any) -> None:
-    """Its modules have names of their own (CONTRACT §1)."""
-    site = cli.home.parent / "site"
-    (site / "loud-1.dist-info").mkdir(parents=True)
-    (site / "loud-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
-    (site / "loud-1.dist-info" / "entry_points.txt").write_text("[moryflow.plugins]\nloud = loud\n")
-    (site / "loud.py").write_text(LOUD)
-    cli.environ |= {"PYTHONPATH": str(site)}
-    done = cli("run", "-m", cli.script("fine"), "hi")
-    assert done.stdout == "fine\n"
-    assert "at import" in done.stderr and "in a hook" in done.stderr
-
-
 @pytest.mark.parametrize("output", ["text", "json", "stream-json"])
 def test_what_goes_around_python_is_no_answer_either(cli: Any, output: str) -> None:
     """Written to descriptor 1, by a C library, by a program that has it from us (CONTRACT §1; invariant 5)."""
@@ -233,27 +211,9 @@ def test_an_editor_has_standard_output(cli: Any) -> None:
     assert done.stdout.startswith("the screen\nthe prompt is yours now"), done.stderr
 
 
-def test_a_tool_file_that_prints_at_import_breaks_no_document(cli: Any) -> None:
-    """External tools are imported like plugins (ARCHITECTURE §4, D57)."""
-    cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
-    folder = cli.home / "tools"
-    folder.mkdir(mode=0o700)
-    (folder / "loud.py").write_text('print("at import")\ndef loud() -> str:\n    "Say."\n    return "x"\ntools = [loud]\n')
-    (folder / "loud.py").chmod(0o600)
-    done = cli("tool", "list", "--json")
-    assert any(tool["name"] == "loud" for tool in json.loads(done.stdout)), done.stderr
-    assert "at import" in done.stderr
-
-
 def test_what_a_command_of_a_plugin_prints_is_its_answer(cli: Any) -> None:
     """Only its import is none (CONTRACT §1)."""
     cli.plugin("shouting", COMMAND)
     done = cli("shout")
     assert (done.returncode, done.stdout) == (0, "the answer\nraw\na program\n"), done.stderr
     assert "at import" in done.stderr
-
-
-def test_two_equal_answers_of_a_conversation_are_both_printed(cli: Any) -> None:
-    """A conversation that is piped in: the second "yes" is an answer too (CONTRACT §1)."""
-    done = cli("chat", "-m", cli.script("yes", "yes"), stdin="one?\ntwo?\n")
-    assert done.stdout.count("yes") == 2, done.stderr

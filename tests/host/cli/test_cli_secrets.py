@@ -125,22 +125,3 @@ def test_what_is_stored_of_a_hook_has_no_secrets(weather: Any) -> None:
     weather("run", "hi", "-m", weather.script("done"))
     stored = b"".join(path.read_bytes() for path in weather.home.glob("sessions.db*"))
     assert b"chat_params" in stored and not [secret for secret in SECRETS if secret.encode() in stored]
-
-
-@pytest.mark.parametrize("value", [{"api_key": ["hunter2secret"]}, {"accounts": [{"login": {"a": "swordfish9"}}]}])
-def test_a_setting_that_is_wrong_is_named_without_its_secret(weather: Any, value: dict[str, Any]) -> None:
-    """The load record, ``plugin check`` and ``config check`` say which and why (D49)."""
-    weather.config(plugins={"weather": value})
-    assert "plugins.weather." in told(weather("tool", "list"))
-    assert "plugins.weather." in told(weather("plugin", "check", "weather"))
-    told(weather("plugin", "info", "weather", "--json"))
-    told(weather("config", "check"))
-
-
-def test_a_setting_may_stand_in_another_layer_than_one_it_needs(weather: Any) -> None:
-    """A key in the file, the rest inline: neither is dropped because it is not the whole (S0.83)."""
-    weather.plugin("weather", WEATHER.replace('api_key: str = ""', "api_key: str").replace("days: int = 3", "days: int"))
-    weather.config(plugins={"weather": {"api_key": "hunter2secret"}})
-    done = weather("--config", '{"plugins": {"weather": {"days": 4}}}', "tool", "run", "storm")
-    assert "401 for" in told(done)
-    assert "days = 5" in weather("config", "set", "plugins.weather.days", "5").stdout

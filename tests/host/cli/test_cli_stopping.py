@@ -117,17 +117,6 @@ except KeyboardInterrupt:  # before the first line of the command
 """
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["moryflow.__main__", "moryflow.cli", "typing", "click", "moryflow.cli.commands.config", "moryflow.cli.failures"],
-)
-def test_ctrl_c_while_the_program_starts_ends_it_without_a_word(cli: Any, name: str) -> None:
-    """Whichever module is being imported just then: no traceback, and the exit code of CONTRACT §1."""
-    command = [sys.executable, "-c", STOPPED_AT.format(name=name, script=str(SCRIPT))]
-    done = subprocess.run(command, env=cli.env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
 def test_ctrl_c_at_any_moment_of_a_start_prints_no_traceback(cli: Any) -> None:
     """Before anything is imported, while plugins load, in the turn, at the end: 130 or done, and the store is whole (S2.15)."""
     model = cli.script(*["an answer"] * 20)

@@ -184,27 +184,6 @@ def test_ctrl_c_stops_the_turn_and_not_the_program(cli: Any, at_prompt: Begin) -
     assert terminal.end() == 0
 
 
-def test_ctrl_c_at_the_prompt_ends_nothing(cli: Any, at_prompt: Begin) -> None:
-    """It says how to end; Ctrl-D does."""
-    terminal = at_prompt("-m", cli.script("x"))
-    terminal.type("half a li\x03\x03")
-    terminal.expect("Ctrl-D or /quit")
-    terminal.expect("\n>")
-    terminal.type("\x04")
-    assert terminal.end() == 0
-
-
-def test_a_question_in_a_conversation(cli: Any, at_prompt: Begin) -> None:
-    """Asked and answered between two lines (S0.47)."""
-    terminal = at_prompt("-m", cli.script(cli.calls("danger", what="it"), "done that"))
-    terminal.type("do it\r")
-    terminal.expect("[o]nce")
-    terminal.type("once\n")
-    terminal.expect("done that")
-    terminal.expect("\n>")
-    assert terminal.quit() == 0
-
-
 # ---------------------------------------------------------------- chat without a terminal
 
 
@@ -310,17 +289,6 @@ def test_a_slash_command_with_foreign_text_starts_no_sub_agent(cli: Any) -> None
     assert "tool" in [one["role"] for one in json.loads(cli("session", "context", "--json").stdout)["messages"]]
 
 
-def test_the_truncated_mark_speaks_the_interface_language(cli: Any, at_terminal: Begin) -> None:
-    """An output that was cut says so with the command to see all of it (S0.56, D73)."""
-    cli.config(
-        language="zh", agents={"runtime": {"permission": {"rules": [{"domain": "read", "pattern": "*", "decision": "allow"}]}}}
-    )
-    model = cli.script(cli.calls("hello", name="x" * 100, times=2000), "done")
-    terminal = at_terminal("run", "-m", model, "hi")
-    terminal.expect("已截断: moryflow output show ")
-    assert terminal.end() == 0
-
-
 def test_what_a_running_tool_says_is_shown_beside_the_spinner(cli: Any, at_terminal: Begin) -> None:
     """Progress stays on the terminal and is never part of the answer (CONTRACT §2, `tool.delta`)."""
     cli.plugin(
@@ -358,22 +326,3 @@ def test_a_hook_that_fails_is_a_visible_notice(cli: Any) -> None:
     assert "plugin bad failed" in done.stderr
     assert str(file) in done.stderr
     assert cli("-q", "run", "-m", cli.script("fine"), "hi").stderr == ""
-
-
-def test_help_is_wrapped_to_the_terminal(cli: Any, at_prompt: Begin) -> None:
-    """What a command does goes on below itself, and no word is cut, 50 columns wide (issue 2, CLI)."""
-    terminal = at_prompt("-m", cli.script("one"), columns=50)
-    terminal.type("/help\r")
-    terminal.expect("/mode      show the mode, or change it: /mode\n           agent|full_access\n")
-    terminal.expect("\n>")
-    assert terminal.quit() == 0
-
-
-def test_titles_of_any_script_stand_in_columns(cli: Any) -> None:
-    """East Asian characters take two columns, accents of their own none (S2.14)."""
-    for prompt in ("会话标题", "e\u0301te\u0301", "plain"):
-        cli("run", "-m", cli.script("fine"), prompt)
-    lines = cli("session", "list").stdout.splitlines()
-    assert [line[36:].split("  ")[0] for line in lines] == ["plain", "e\u0301te\u0301", "会话标题"]
-    before = [line[36 : line.index(str(cli.vault))] for line in lines]
-    assert [len(text) for text in before] == [8 + 2, 8 + 2 + 2, 8 + 2 - 4]

@@ -51,25 +51,6 @@ def test_the_result_as_json_is_asked_for_as_everywhere(cli: Any, words: list[str
     assert json.loads(fired.stdout)["value"] == {"temperature": 0.5}
 
 
-def test_a_parameter_called_format_is_the_tools_own(cli: Any) -> None:
-    """The flag gives way to the tool."""
-    source = """
-        from moryflow_sdk import *
-
-        @tool(domain="read")
-        def shape(format: str) -> str:
-            return f"as {format}"
-
-        @hookimpl
-        def tools():
-            return [shape]
-        """
-    cli.plugin("shaped", source)
-    assert cli("tool", "run", "shape", "--format", "json").stdout == "as json\n"
-    done = cli("tool", "run", "hello", "--name", "x", "--format", "xml")
-    assert (done.returncode, "'xml' is not one of 'text', 'json'" in done.stderr) == (2, True)
-
-
 def test_arguments_from_standard_input(cli: Any) -> None:
     """`--json -` reads the object from a pipe."""
     assert cli("tool", "run", "hello", "--json", "-", stdin='{"name": "Bo"}').stdout == "Hello, Bo! \n"
@@ -147,14 +128,6 @@ def test_a_tool_is_judged_like_any_call(cli: Any) -> None:
     assert "danger" in done.stderr
 
 
-def test_an_output_that_failed_keeps_its_lines(cli: Any, at_terminal: Any) -> None:
-    """Folded between words, a table and a command to copy were destroyed (CLI)."""
-    cli.tool("failing", r'raise ToolError("no\n" + "column    " * 20 + "end")')
-    terminal = at_terminal("tool", "run", "failing")
-    assert terminal.end() == 1
-    assert "column    " * 20 + "end\n" in terminal.text
-
-
 def test_a_question_at_a_terminal(cli: Any, at_terminal: Any) -> None:
     """The same question as in a turn."""
     terminal = at_terminal("tool", "run", "danger", "--what", "it")
@@ -198,11 +171,3 @@ def test_hook_fire_takes_either_spelling(cli: Any, spelled: str) -> None:
     assert done["value"]["temperature"] == 0.0
     chain = [(step["plugin"], step["outcome"]) for step in done["chain"] if step["plugin"] != "config_hooks"]
     assert chain == [("cool", "changed")]
-
-
-@pytest.mark.parametrize(("words", "sentence"), [(["nope"], "there is no hook 'nope'"), (["chat.params", "{"], "not JSON")])
-def test_hook_fire_says_what_is_wrong(cli: Any, words: list[str], sentence: str) -> None:
-    """Exit code 2 and a sentence."""
-    done = cli("hook", "fire", *words)
-    assert done.returncode == 2
-    assert sentence in done.stderr

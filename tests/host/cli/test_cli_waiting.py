@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -69,22 +68,6 @@ def test_waiting_has_a_limit_and_can_be_given_up(cli: Any) -> None:
     assert cli.prompts(session) == ["one", "two"]
 
 
-@pytest.mark.parametrize("given", ["--wait=soon", "--wait=nan", "--wait=inf"])
-def test_what_is_no_number_of_seconds(cli: Any, given: str) -> None:
-    """A wrong limit is a usage error, with the next command (CONTRACT §1)."""
-    done = cli("run", "-c", given, "hello")
-    assert done.returncode == 2
-    assert "is not a number of seconds" in done.stderr and "next: moryflow run --help" in done.stderr
-
-
-def test_the_word_after_wait_is_the_prompt(cli: Any) -> None:
-    """Only what stands behind an equals sign is the limit; where nobody is in the session nothing is said (CONTRACT §1)."""
-    model = cli.script("first", "second")
-    assert cli("run", "--wait", "5", "-m", model).stdout == "first\n"
-    done = cli("--wait", "run", "-c", "-m", model, "--", "--wait")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "first\n", "")
-
-
 async def test_what_the_other_changed_meanwhile_holds(tmp_path: Path) -> None:
     """Who waited goes on with the agent, mode and messages that are there when the turn comes (ARCHITECTURE §5)."""
     (tmp_path / "vault").mkdir()
@@ -102,36 +85,3 @@ async def test_what_the_other_changed_meanwhile_holds(tmp_path: Path) -> None:
         first.release()
         await waiting
         assert (second.agent.id, second.mode, len(await two.store.path(second.id))) == ("plan", "full_access", 2)
-
-
-def test_a_rule_that_was_saved_meanwhile_holds(cli: Any) -> None:
-    """Who waited runs with the configuration there is then; code that appeared waits for a yes (invariant 3, S0.77)."""
-    _, running = begun(cli)
-    model = cli.script(cli.calls("hello", name="Ada"), "done")
-    waiting = start(cli, "run", "-c", "--wait", "-m", model, "greet", "--output", "json")
-    assert "waiting" in waiting.stderr.readline()
-    cli.rules(("read", "*", "deny"))
-    cli.plugin("late", "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\n")
-    running.kill()  # so that it is not the one to notice the code
-    running.communicate()
-    out, err = waiting.communicate()
-    assert waiting.returncode == 0, err
-    assert [denial["tool"] for denial in json.loads(out)["denied"]] == ["hello"]
-    assert not (cli.home / "plugins" / "late.ran").exists()
-    assert "late" in cli("plugin", "list").stdout
-    assert not (cli.home / "plugins" / "late.ran").exists()
-
-
-def test_a_session_that_is_deleted_meanwhile(cli: Any) -> None:
-    """Who waits for a session that goes away is told so (ARCHITECTURE §5)."""
-    session, running = begun(cli)
-    waiting = start(cli, "run", "-r", session, "--wait", "-m", cli.script("no"), "three")
-    assert "waiting" in waiting.stderr.readline()
-    waiting.send_signal(signal.SIGSTOP)
-    end(running)
-    time.sleep(0.1)
-    assert cli("session", "delete", session, "-y").returncode == 0
-    waiting.send_signal(signal.SIGCONT)
-    out, err = waiting.communicate()
-    assert (waiting.returncode, out) == (2, ""), err
-    assert f"there is no session {session!r}" in err

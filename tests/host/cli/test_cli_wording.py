@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,6 @@ import pytest
 from moryflow.cli.chat.slash import in_chat
 
 TOO_LONG = {"error": {"code": "context", "message": "too long"}}
-
-
-def test_a_warning_of_a_plugin_says_where_it_comes_from(cli: Any) -> None:
-    """What is logged and nobody takes begins like every notice (CONTRACT §1)."""
-    cli.plugin("says", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(turn): turn.log.warning('careful')\n")
-    assert "moryflow: says: careful\n" in cli("tool", "run", "hello", "--name", "x").stderr
-
-
-def test_an_answer_that_comes_too_late_is_told_so(cli: Any) -> None:
-    """The call went on headless; its question is no longer listed, and the answer is an error (D65)."""
-    cli("run", "-m", cli.script(cli.calls("danger", what="x")), "--on-ask", "fail", "hi")
-    [question] = json.loads(cli("approval", "list", "--json").stdout)
-    cli("run", "-c", "-m", cli.script("ok"))
-    assert json.loads(cli("approval", "list", "--json").stdout) == []
-    late = cli("approval", "reply", question["id"], "once")
-    assert late.returncode == 2 and "is no longer open" in late.stderr and "moryflow approval list" in late.stderr
 
 
 def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> None:
@@ -64,12 +47,6 @@ def test_a_conversation_names_its_slash_commands_as_next_steps(cli: Any) -> None
 def test_a_next_step_becomes_a_slash_command_only_where_that_does_the_same(step: str, here: str) -> None:
     """Another session or an option is beyond the slash command (CONTRACT §1)."""
     assert in_chat(step, "0123456789abcdef") == here
-
-
-@pytest.mark.parametrize("words", ["permission rules", "permission lint", "audit", "output list", "plugin list", "doctor"])
-def test_flags_that_mean_the_same_everywhere_are_taken_everywhere(cli: Any, words: str) -> None:
-    """Whether the host or a plugin brings the command (CONTRACT §1)."""
-    assert json.loads(cli(*words.split(), "--output", "json", "-y", "-q", "--vault", ".").stdout) is not None
 
 
 def test_no_command_takes_a_flag_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

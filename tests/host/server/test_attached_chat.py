@@ -137,7 +137,7 @@ def test_a_conversation_is_exported(shared: Server, moryflow: Any) -> None:
 
 
 def test_a_session_is_picked_and_goes_on(at_terminal: Callable[..., Terminal], moryflow: Any, shared: Server) -> None:
-    """``/sessions`` offers a list with a preview; the last exchanges of the one that is picked are shown."""
+    """``/sessions`` offers a list; the last exchanges of the one that is picked are shown."""
     moryflow("chat", "--attach", answers=["About pears."], input="tell me of pears\n")
     terminal = at_terminal("-m", script(shared, "About plums."))
     terminal.expect("attached")
@@ -145,12 +145,14 @@ def test_a_session_is_picked_and_goes_on(at_terminal: Callable[..., Terminal], m
     terminal.type("/sessions\r")
     terminal.expect("sessions of this folder")
     terminal.type("pears")
-    terminal.expect("About pears.")
+    terminal.rest(0.5)
     terminal.type("\r")
     terminal.expect("> tell me of pears")
     terminal.expect("About pears.")
     terminal.type("/tree\r")
     terminal.expect("go on from")
+    terminal.type("About")
+    terminal.rest(0.5)
     terminal.type("\r")
     terminal.expect(" goes on from ")
     terminal.type("\x04")

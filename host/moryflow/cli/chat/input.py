@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from prompt_toolkit.completion import DynamicCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Always, Condition, has_completions
 from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import StdoutProxy
@@ -32,7 +33,7 @@ from prompt_toolkit.styles import Style
 
 from moryflow.cli.terminal import brief, cut, streams, terminal_width, use_colour
 from moryflow.cli.terminal.interrupts import ASIDES
-from moryflow.cli.terminal.stdin import ALONE, LETTERS
+from moryflow.cli.terminal.stdin import ALONE, LETTERS, PASTED
 
 from . import LineSource, PickItem
 from .clipboard import Clipboard, image_of
@@ -86,6 +87,7 @@ class TerminalInput(LineSource):
         self._answer: asyncio.Future[str] | None = None
         self._items: ItemCompleter | None = None
         self._letter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed a letter that answers
+        self._enter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed an Enter that answers
         self._started_at = 0.0
         self._last_key = 0.0
         self._cleared_at = -TWICE
@@ -112,6 +114,7 @@ class TerminalInput(LineSource):
             style=Style.from_dict({"dim": "dim"}),
             erase_when_done=True,
             enable_suspend=True,
+            input=_Keys(sys.stdin),
         )
         self._buffer = self._session.default_buffer
         self._session.app.ttimeoutlen = 0.05  # short: Esc stops a turn, and a terminal sends keys that begin with it at once
@@ -298,8 +301,8 @@ class TerminalInput(LineSource):
         """Return our key bindings, which are added to those of prompt_toolkit."""
         asked = Condition(lambda: self._answer is not None)
         works = Condition(lambda: self._view is not None)
-        # The terminal makes an Enter a Ctrl-J if it was typed before the input was there, or while something is printed.
-        enters = asked | works | Condition(lambda: time.monotonic() - self._started_at < AHEAD)
+        # The terminal made an Enter a Ctrl-J if it was typed before the input was there.
+        enters = asked | Condition(lambda: time.monotonic() - self._started_at < AHEAD)
         alone = Condition(lambda: not get_app().key_processor.input_queue)  # else the Esc begins an Alt-Enter
         keys = KeyBindings()
 
@@ -346,13 +349,17 @@ class TerminalInput(LineSource):
     def _enter(self) -> None:
         """Send the line, or the answer; behind a chosen file only close the list."""
         completing, self._last_key = self._buffer.complete_state, 0.0
-        if self._answer is not None:
-            self._settle(f"{self._buffer.text}\n")
-            self._buffer.reset()
+        if self._answer is not None:  # the other lines of a paste must not follow at once: they belong to the answer
+            self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._answer_line)
         elif completing and completing.current_completion and not self._is_command():
             self._buffer.complete_state = None
         elif self._buffer.text.strip():
             self._buffer.validate_and_handle()
+
+    def _answer_line(self) -> None:
+        self._enter_timer = None
+        self._settle(f"{self._buffer.text}\n")
+        self._buffer.reset()
 
     def _clear(self) -> None:
         """Clear the input, as Ctrl-C does; at an empty input say how to leave, and leave at the second Ctrl-C."""
@@ -427,6 +434,10 @@ class TerminalInput(LineSource):
         if self._letter_timer is not None:
             self._letter_timer.cancel()
             self._letter_timer = None
+        if self._enter_timer is not None:
+            self._enter_timer.cancel()
+            self._enter_timer = None
+            self._buffer.insert_text("\n")
         if self._ignores_keys and now - self._last_key > PAUSE:
             self._ignores_keys = False
             self._buffer.reset()
@@ -435,6 +446,13 @@ class TerminalInput(LineSource):
 
 class _Pause(Exception):
     """Ends the input for a while; its draft is kept."""
+
+
+class _Keys(Vt100Input):
+    """The keys of the terminal, which are not echoed while something is printed above the input either."""
+
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class _Printer(StdoutProxy):

@@ -12,8 +12,8 @@ from moryflow_sdk.support.texts import hung, stdout_width
 
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
-from moryflow.cli.terminal import at_terminal, columns, fitting, is_dumb, plain, say, show, terminal_width
-from moryflow.cli.terminal.stdin import confirm, folded_question
+from moryflow.cli.terminal import at_terminal, columns, fitting, folded, is_dumb, plain, say, show, terminal_width
+from moryflow.cli.terminal.stdin import confirm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +135,7 @@ async def ensure_model(host: Host, wish: str | None, flags: Flags) -> str | None
             continue
         if isinstance(provider, _Installable) and not provider.installed():
             text = f"The model {name!r} is not installed yet: {_download(host, provider)}. Install it now?"
-            if not flags.yes and not (sys.stdin.isatty() and click.confirm(folded_question(text), err=True, default=True)):
+            if not flags.yes and not (sys.stdin.isatty() and click.confirm(folded(text), err=True, default=True)):
                 message = f"the model {name!r} is not installed ({provider.download_size() / 1e6:.0f} MB)"
                 raise ConfigError(message, next_step=f"moryflow model install {name}, or add -y")
             return await fetch(host, provider, name, flags)

@@ -81,16 +81,15 @@ def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -
         try:
             done = run(entry, manager)
         except MoryflowError as error:
-            if isinstance(error, DoesNotLoad):
-                documents.append(_taken_back(entry.name, error))
+            back = isinstance(error, DoesNotLoad)
+            failure = {"name": entry.name, "action": "failed", "error": str(error)}
+            documents.append(_taken_back(entry.name, error) if isinstance(error, DoesNotLoad) else failure)
             if one:
-                if documents:
+                if back:
                     show(flags, documents, "")
                 raise
-            code = 1 if code == 1 or not isinstance(error, DoesNotLoad) else 3
+            code = 3 if back and code != 1 else 1
             lines.append(f"{entry.name}: {error}")
-            if not isinstance(error, DoesNotLoad):
-                documents.append({"name": entry.name, "action": "failed", "error": str(error)})
             continue
         outcome = "is up to date" if done.action == "unchanged" else f"is now {_name(done.entry)}: {'; '.join(done.changes)}"
         lines.append(f"{entry.name} {outcome}")

@@ -5,7 +5,6 @@ model sees (``context|compact|records|undo-compaction``), and both as text.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -209,10 +208,6 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
     lines = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
     labels = labels_of(found.labels)
     known = {child.copy_of or child.session: child for child in found.kin}
-    named_in_results = {_started(node) for node in found.nodes}
-    cut_off: defaultdict[str, list[Kin]] = defaultdict(list)
-    for name in [name for name, child in known.items() if child.node and name not in named_in_results]:
-        cut_off[known[name].node].append(known.pop(name))
     waiting = _below(tree(found.nodes), "")[::-1]
     while waiting:
         branch, first, guide = waiting.pop()
@@ -222,11 +217,9 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
         lines.append((node.id, plain(f"{mark} {first}{node.id[:8]} {node.kind}{label}: {_node_gist(node)}".rstrip(": "))))
         if (child := known.pop(_started(node), None)) is not None:
             lines += _kin_lines(child, f"{guide}  ")
-        for child in cut_off.pop(node.id, ()):  # its call was interrupted, so that no result names it
-            lines += _kin_lines(child, f"{guide}  ")
         waiting += _below(branch.children, guide)[::-1]
-    rest = [*known.values(), *(child for children in cut_off.values() for child in children)]
-    return [*lines, *(line for child in rest if not child.of for line in _kin_lines(child, ""))]
+    rest = (child for child in known.values() if not child.of)  # of calls that were interrupted: no result names them
+    return [*lines, *(line for child in rest for line in _kin_lines(child, ""))]
 
 
 def _below(children: Sequence[Branch], guide: str) -> list[tuple[Branch, str, str]]:

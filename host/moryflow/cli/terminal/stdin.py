@@ -212,15 +212,7 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
     if not at_terminal():
         raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
     discard_typed()
-    click.confirm(folded_question(text), err=True, default=default, abort=True)
-
-
-def folded_question(text: str) -> str:
-    """Wrap a question to the width of the terminal, with room for ``[y/N]:``, which click puts behind it."""
-    return folded(text + _OFFERED).removesuffix(_OFFERED)
-
-
-_OFFERED = "\u00a0[y/N]:"
+    click.confirm(folded(text), err=True, default=default, abort=True)
 
 
 def question(item: str) -> str:
