@@ -29,6 +29,10 @@ docs:
 bench *NAMES:
     {{ python }} tests/benchmarks {{ NAMES }}
 
+# Break a room's code in small ways and list what its tests do not notice; needs mutmut==3.8.1.
+mutants ROOM:
+    {{ python }} tests/packaging/mutants.py {{ ROOM }}
+
 # Refresh the pinned dependencies; `just pins --upgrade` moves to new releases.
 pins *ARGS:
     {{ python }} tests/packaging/refresh_constraints.py {{ ARGS }}
