@@ -68,6 +68,7 @@ def test_a_key_that_is_typed_is_not_shown(cli: Any) -> None:
     [
         (("weather",), "", "no key was given"),
         (("weather",), "a\x1bb", "this is no key"),
+        (("weather", "api_kee"), KEY, "api_kee"),
         (("wether",), KEY, "did you mean 'weather'?"),
     ],
 )

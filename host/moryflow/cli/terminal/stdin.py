@@ -63,22 +63,14 @@ def keys_at_once() -> Iterator[None]:
         yield
         return
     import termios
+    import tty
 
     before = termios.tcgetattr(sys.stdin.fileno())
-    take_keys()
+    tty.setcbreak(sys.stdin.fileno(), termios.TCSADRAIN)  # Ctrl-C and Ctrl-Z stay signals
     try:
         yield
     finally:
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
-
-
-def take_keys() -> None:
-    """Make the terminal give each key as it is pressed. Ctrl-C and Ctrl-Z stay signals."""
-    if sys.stdin.isatty() and not is_dumb():
-        import termios
-        import tty
-
-        tty.setcbreak(sys.stdin.fileno(), termios.TCSADRAIN)
 
 
 async def read_key(letters: str) -> str:
