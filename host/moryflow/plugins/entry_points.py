@@ -127,7 +127,7 @@ def metadata_folders() -> Iterator[tuple[str, Path]]:
     seen: set[str] = set()
     for entry in search_path():
         try:
-            names = sorted(path.name for path in Path(entry).iterdir())
+            names = sorted([path.name for path in os.scandir(entry)])
         except OSError:
             continue
         for name in names:

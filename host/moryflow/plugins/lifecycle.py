@@ -54,7 +54,11 @@ async def start(
     :param previous: the previous generation; if a file has an error now, its agent or tools of `previous` stay in use.
     """
     make = contexts or PlainContext(plugin_set.home).of
-    calls = [_set_up(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
+    mine: dict[str, dict[str, list[Implementation]]] = {name: {} for name in plugin_set.plugins}
+    for hook in _SET_UP:
+        for item in plugin_set.ordered(hook):
+            mine[item.plugin].setdefault(hook, []).append(item)
+    calls = [_set_up(plugin_set, plugin, mine[name], make) for name, plugin in plugin_set.plugins.items()]
     outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
     collector = ContributionCollector(plugin_set, reserved or {}, previous)
     for name, (error, _) in outcomes.items():
@@ -79,17 +83,19 @@ Failure = tuple[str, str, int]
 
 
 async def _set_up(
-    plugin_set: PluginSet, plugin: Plugin, contexts: Callable[[Plugin], PluginContext]
+    plugin_set: PluginSet,
+    plugin: Plugin,
+    mine: Mapping[str, Sequence[Implementation]],
+    contexts: Callable[[Plugin], PluginContext],
 ) -> tuple[Failure | None, dict[Implementation, CallOutcome]]:
     """Call one plugin's ``plugin_start`` and contribute hooks; return its failure, if it failed, and the outcomes."""
     life = plugin.life
     life.generations.add(plugin_set.number)
-    mine = {hook: [item for item in plugin_set.ordered(hook) if item.plugin == plugin.name] for hook in _SET_UP}
-    if not any(mine.values()):
+    if not mine:
         return None, {}
     context = {"ctx": contexts(plugin)}
     if not life.started:
-        for implementation in mine["plugin_start"]:
+        for implementation in mine.get("plugin_start", ()):
             outcome = await call(implementation, context)
             if outcome.status == "ok" and outcome.value is not None and not callable(outcome.value):
                 error = TypeError(f"plugin_start must return a function or None, not {class_name(outcome.value)}")
@@ -98,7 +104,7 @@ async def _set_up(
                 return what_went_wrong(implementation, outcome), {}
             life.disposer = outcome.value
         life.started = True
-    return None, {item: await call(item, context) for hook in CONTRIBUTED for item in mine[hook]}
+    return None, {item: await call(item, context) for hook in CONTRIBUTED for item in mine.get(hook, ())}
 
 
 _SET_UP = ("plugin_start", *CONTRIBUTED)

@@ -233,7 +233,8 @@ class Loading:
         if not found and self._had_hooks(candidate):
             self._registry.unregister(name=name)
             raise LoadFailure("register", self._registry.remark or "it implements no hook any more", file=imported.file)
-        hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
+        names = {item.hook for item in found}
+        hooks = tuple([hook for hook in HOOKS if hook in names])
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
         record = record._replace(services=plugin.services, gate=plugin.gate, error=self._registry.remark)
@@ -290,11 +291,15 @@ class Loading:
     def _ordered(self, final_after: str, among_user: Container[str]) -> dict[str, tuple[Implementation, ...]]:
         """Order every hook. Plugins whose order contradicts each other's fail, and the others are ordered without them."""
         while True:
+            by_hook: dict[str, list[Implementation]] = {hook: [] for hook in HOOKS}
+            for items in self._found.values():
+                for item in items:
+                    by_hook[item.hook].append(item)
             try:
                 return {
                     hook: call_order(found, final_after if hook == "tool_after" else "", among_user)
-                    for hook in HOOKS
-                    if (found := [item for items in self._found.values() for item in items if item.hook == hook])
+                    for hook, found in by_hook.items()
+                    if found
                 }
             except OrderCycle as cycle:
                 for name in cycle.plugins:

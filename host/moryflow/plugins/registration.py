@@ -83,7 +83,7 @@ class Registry(pluggy.PluginManager):
 
     def _register(self, plugin: Plugin) -> None:
         try:
-            self.register(plugin.object, plugin.name)
+            self.register(_Marked(plugin.object) if plugin.tier == "builtin" else plugin.object, plugin.name)
         except BaseException:
             if self.has_plugin(plugin.name):  # some versions of pluggy fail after they have registered it
                 self.unregister(name=plugin.name)
@@ -111,6 +111,16 @@ class Registry(pluggy.PluginManager):
         self._seen.append((hook, function))
         _check(hook, function, cast("Mapping[str, Any]", options))
         return options
+
+
+class _Marked:
+    """A built-in module as pluggy sees it: only its marked functions, so that it does not ask about every name."""
+
+    def __init__(self, module: Any) -> None:
+        vars(self).update({name: value for name, value in vars(module).items() if hasattr(value, "moryflow_options")})
+
+    def __dir__(self) -> Iterable[str]:
+        return vars(self)
 
 
 def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
