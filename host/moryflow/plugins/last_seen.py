@@ -33,7 +33,7 @@ class LastLoad(NamedTuple):
 
     :param tokens: tool → tokens it costs in every request, estimated as a quarter of the characters of schema and description.
     :param at: when the plugin was loaded.
-    :param stamp: change time and size of its main file at that time.
+    :param stamp: change time and size of the record's file at that time.
     """
 
     record: LoadRecord
@@ -43,8 +43,8 @@ class LastLoad(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the plugin's main file has changed since, or its settings may have."""
-        return self.record.stage == "config" or self.stamp != _stamp(self.record.file)
+        """Whether the file that its record names has changed since: its main file, or the configuration it failed for."""
+        return self.stamp != _stamp(self.record.file)
 
 
 def remember(plugin_set: PluginSet) -> None:
