@@ -83,7 +83,8 @@ class Registry(pluggy.PluginManager):
 
     def _register(self, plugin: Plugin) -> None:
         try:
-            self.register(_Marked(plugin.object) if plugin.tier == "builtin" else plugin.object, plugin.name)
+            is_ours = plugin.tier == "builtin" and isinstance(plugin.object, ModuleType)
+            self.register(_Marked(plugin.object) if is_ours else plugin.object, plugin.name)
         except BaseException:
             if self.has_plugin(plugin.name):  # some versions of pluggy fail after they have registered it
                 self.unregister(name=plugin.name)
