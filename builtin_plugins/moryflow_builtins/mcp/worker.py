@@ -128,10 +128,10 @@ class McpConnection:
                 raise ServerGone(self._why_ended())
             return work.result()
         except Exception as error:
-            if isinstance(error, MCPError) and (error.error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed"):
-                raise ServerGone(self._why_ended()) from error
             if self._http is not None and self._http.refused:
                 raise LoginNeeded("it wants a login") from error
+            if isinstance(error, MCPError) and (error.error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed"):
+                raise ServerGone(self._why_ended()) from error
             if self._http is not None and self._http.failure and str(error) in _STATUS_ONLY:
                 raise ServerGone(f"{explain(error)['message']}; {self._http.failure}") from error
             raise
