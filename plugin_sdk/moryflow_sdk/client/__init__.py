@@ -104,7 +104,7 @@ class Client(Operations):
         self, method: str, path: str, given: Mapping[str, Any], *, raw: bool = False, headers: Mapping[str, str] | None = None
     ) -> Any:
         in_query = method in ("GET", "DELETE")
-        body = None if in_query else json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+        body = None if in_query else json.dumps(given).encode()
         reply = await self._ask(method, path, given if in_query else {}, body, headers or {})
         data = await reply.body()
         return data.decode("utf-8", "surrogateescape") if raw else json.loads(data or b"null")

@@ -61,6 +61,21 @@ def test_a_question_is_answered(server: Server) -> None:
     assert asyncio.run(work()) == "Done."
 
 
+def test_a_conversation_goes_on_from_its_beginning(server: Server) -> None:
+    """``None`` is the beginning, and is sent: the operation has no default for it (CONTRACT 4)."""
+    session = server.session("Hello there.")
+
+    async def work() -> tuple[object, object]:
+        client = await connect(home=server.home)
+        async for _ in client.session_of(session).stream("hi"):
+            pass
+        before = (await client.session(session))["active"]
+        return before, (await client.switch(session, None))["active"]
+
+    before, after = asyncio.run(work())
+    assert before is not None and after is None
+
+
 def test_leaving_early_stops_the_turn(server: Server) -> None:
     """Whoever closes the generator does not want the rest."""
     session = server.session({"calls": [{"name": "hold", "arguments": {}}]}, "Done.")
