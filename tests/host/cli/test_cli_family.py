@@ -61,13 +61,15 @@ def test_tab_at_an_empty_prompt_changes_the_agent(cli: Any, at_prompt: Callable[
     terminal.expect("[plan] >")
     terminal.type("how?\r")
     terminal.expect("The plan.")
+    terminal.type("/switch\r")  # is carried out when the turn has ended; while it runs, Tab does nothing
+    terminal.expect("/switch NODE")
     terminal.expect("[plan] >")
     terminal.type("\t")
     terminal.type("/qui\t\r")
     assert terminal.end() == 0
     session = shown(cli, "session", "show")
     assert ([turn["agent"] for turn in session["turns"]], session["agent"]) == (["plan"], "build")
-    assert "⠋" not in terminal.text.rpartition("The plan.")[2]
+    assert "⠋" not in terminal.text.rpartition("/switch NODE")[2]
 
 
 def test_a_sub_agent_is_called_by_its_name(finder: Any) -> None:
