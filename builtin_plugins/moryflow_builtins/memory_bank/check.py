@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from moryflow_sdk import ToolError, redact
-from moryflow_sdk.support.markdown_files import YAML_VALUE_ERRORS, yaml_problem
+from moryflow_sdk.support.markdown_files import WrongFile, parse_markdown
 from moryflow_sdk.support.protected_files import sensitive
 
 from . import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, as_text, bank_of, problem_of
@@ -52,7 +52,6 @@ _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\
 _POINTER = re.compile(r"`((?:memory-bank/|details/)[\w./-]+\.\w+)(?::(\d+)(?:-\d+)?)?`")
 _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*$")
 _ROUTE = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+(.+?)\s*(?:→|->|=>)\s*(.+)$")
-_FRONT = re.compile(r"---[ \t]*\n(.*?\n)??---[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 class PageLink(NamedTuple):
@@ -87,22 +86,16 @@ class BankPage:
 
     def _read_front(self, text: str) -> int:
         """Read the front matter, and return the number of its last line."""
-        found = _FRONT.match(text)
-        if found is None:
-            self.front_problem = "the front matter is not closed with a line ---" if text.startswith("---") else ""
+        if not text.startswith("---"):
             return 0
-        import yaml
-
         try:
-            value: Any = yaml.safe_load(found[1] or "")
-        except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
-            self.front_problem = f"the front matter is not YAML: {yaml_problem(error)}"
-        else:
-            if isinstance(value, dict):
-                self.front = {str(key): item for key, item in value.items()}
-            else:
-                self.front_problem = "the front matter must be a list of named fields"
-        return found[0].count("\n")
+            found = parse_markdown(text.encode(), json5=False)
+        except WrongFile as error:
+            self.front_problem = str(error)
+            return 0
+        self.front = dict(found.metadata)
+        self.front_problem = str(found.loose or "")
+        return found.head.count("\n") + 1
 
 
 def _prose(text: str, after: int) -> Iterator[tuple[int, str]]:

@@ -38,11 +38,11 @@ async def event(event: Event, turn: Turn | None) -> None:
                 await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
             else:
                 recorder.switched_off(turn)
-        case "tool.result" if "segment" in turn.state:
+        case "tool.result" if "change" in turn.state:
             from .recorder import end
 
             await end(turn, event.data["call_id"])
-        case "step.finish" | "turn.finish" if "segment" in turn.state:
+        case "step.finish" | "turn.finish" if "change" in turn.state:
             from .recorder import finish
 
             await finish(turn)
@@ -61,7 +61,7 @@ async def event(event: Event, turn: Turn | None) -> None:
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
     """Record which files a call has written, to distinguish them from files that the user saves meanwhile."""
-    if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
+    if call.domain == "edit" and result.status == "ok" and "change" in turn.state:
         from .recorder import note_written
 
         note_written(turn, call.targets)

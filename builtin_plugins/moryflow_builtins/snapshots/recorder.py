@@ -1,7 +1,7 @@
 """Record the changes of a step's calls: a snapshot before and after them, and the files that they declare to write.
 
 Between two calls the user may be asked, and may save files. Such a file must not count as the agent's. So a command, which may
-write any file, has a segment of its own; the files of other calls are known by their names.
+write any file, has a change of its own; the files of other calls are known by their names.
 """
 
 from __future__ import annotations
@@ -34,48 +34,48 @@ async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
         _not_recorded(turn, turn.session_state["off"])
         return
     command = domain != "edit"
-    segment = _open_segment(turn)
-    if segment is None or _is_stale(segment, command):
-        segment = await _next_segment(turn)
-    if segment is None:
+    change = _open_change(turn)
+    if change is None or _is_stale(change, command):
+        change = await _next_change(turn)
+    if change is None:
         return
-    if not segment["used"]:
-        segment["used"] = True
-        _write(turn, before=segment["tree"], began=segment["number"])
+    if not change["used"]:
+        change["used"] = True
+        _write(turn, before=change["tree"], began=change["number"])
     if command:
-        segment["running"].append(call)
-        segment["commands"] = sorted({*segment["commands"], tool})
+        change["running"].append(call)
+        change["commands"] = sorted({*change["commands"], tool})
 
 
 def note_written(turn: Turn, targets: Iterable[Target]) -> None:
     """Record the files that a call, which has ended, declared to write."""
-    segment = _open_segment(turn)
-    if segment is None:
+    change = _open_change(turn)
+    if change is None:
         return
     for target in targets:
         if target.domain == "edit" and target.path is not None:
-            segment["named"] |= dict.fromkeys(_names_in_tree(turn.vault, target), "")
+            change["named"] |= dict.fromkeys(_names_in_tree(turn.vault, target), "")
 
 
 async def end(turn: Turn, call: str) -> None:
     """Record that `call` has ended, with the state of the files it named; after a command, take a snapshot."""
-    segment = _open_segment(turn)
-    if segment is None:
+    change = _open_change(turn)
+    if change is None:
         return
-    if call not in segment["running"]:
-        segment["named"] |= {path: _state_of(turn.vault / path) for path, seen in segment["named"].items() if not seen}
+    if call not in change["running"]:
+        change["named"] |= {path: _state_of(turn.vault / path) for path, seen in change["named"].items() if not seen}
         return
-    segment["running"].remove(call)
-    if not segment["running"]:
-        await _next_segment(turn)
+    change["running"].remove(call)
+    if not change["running"]:
+        await _next_change(turn)
 
 
 async def finish(turn: Turn) -> None:
-    """End the open segment of a step with a snapshot of the files."""
-    segment = _open_segment(turn)
-    turn.state.pop("segment", None)
-    if segment is not None and segment["used"] and (snapshot := await _take_snapshot(turn)):
-        _close_segment(turn, segment, snapshot)
+    """End the open change of a step with a snapshot of the files."""
+    change = _open_change(turn)
+    turn.state.pop("change", None)
+    if change is not None and change["used"] and (snapshot := await _take_snapshot(turn)):
+        _close_change(turn, change, snapshot)
 
 
 def note_subagent(turn: Turn, *, over: bool) -> None:
@@ -92,33 +92,33 @@ def switched_off(turn: Turn) -> None:
 # -------------------------------------------------------------------- inside
 
 
-def _open_segment(turn: Turn) -> dict[str, Any] | None:
-    """Return the open segment of this step, but not one that a killed host left."""
-    found = turn.state.get("segment")
+def _open_change(turn: Turn) -> dict[str, Any] | None:
+    """Return the open change of this step, but not one that a killed host left."""
+    found = turn.state.get("change")
     return found if found and found["turn"] == turn.id and found["node"] == turn.node else None
 
 
-def _is_stale(segment: dict[str, Any], command: bool) -> bool:
-    """Whether files may have changed since the snapshot by something other than the segment's calls."""
-    if segment["running"]:
+def _is_stale(change: dict[str, Any], command: bool) -> bool:
+    """Whether files may have changed since the snapshot by something other than the change's calls."""
+    if change["running"]:
         return False
-    return (command and segment["used"]) or abs(time.time() - segment["at"]) > _FRESH
+    return (command and change["used"]) or abs(time.time() - change["at"]) > _FRESH
 
 
-async def _next_segment(turn: Turn) -> dict[str, Any] | None:
-    """End the open segment and begin another, both with a snapshot of the files as they are now."""
-    before = _open_segment(turn)
+async def _next_change(turn: Turn) -> dict[str, Any] | None:
+    """End the open change and begin another, both with a snapshot of the files as they are now."""
+    before = _open_change(turn)
     snapshot = await _take_snapshot(turn)
     if snapshot is None:
-        turn.state.pop("segment", None)
+        turn.state.pop("change", None)
         return None
     if before is not None and before["used"]:
-        _close_segment(turn, before, snapshot)
-    turn.state["segment"] = {
+        _close_change(turn, before, snapshot)
+    turn.state["change"] = {
         "turn": turn.id, "node": turn.node, "tree": snapshot.tree, "number": snapshot.number, "at": time.time(),
         "used": False, "running": [], "commands": [], "named": {},
     }  # fmt: skip
-    return turn.state["segment"]
+    return turn.state["change"]
 
 
 async def _take_snapshot(turn: Turn) -> VaultTree | None:
@@ -140,12 +140,12 @@ async def _take_snapshot(turn: Turn) -> VaultTree | None:
         return None
 
 
-def _close_segment(turn: Turn, segment: dict[str, Any], snapshot: VaultTree) -> None:
-    named: dict[str, str] = segment["named"]
+def _close_change(turn: Turn, change: dict[str, Any], snapshot: VaultTree) -> None:
+    named: dict[str, str] = change["named"]
     mixed = [path for path, seen in named.items() if seen and _state_of(turn.vault / path) != seen]
     _write(
-        turn, before=segment["tree"], began=segment["number"], after=snapshot.tree, ended=snapshot.number,
-        named=tuple(sorted(named)), commands=tuple(segment["commands"]), mixed=tuple(sorted(mixed)),
+        turn, before=change["tree"], began=change["number"], after=snapshot.tree, ended=snapshot.number,
+        named=tuple(sorted(named)), commands=tuple(change["commands"]), mixed=tuple(sorted(mixed)),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def chars(text: str) -> float:
 def estimator(name: str, plugin_set: PluginSet) -> Estimate:
     """Return the ``count_tokens`` of the plugin `name`; if it is missing or fails, characters / 4.
 
-    ``config check`` and every start report a missing one.
+    ``config check`` and ``doctor`` report a missing one.
     """
     plugin = plugin_set.plugins.get(name)
     count = getattr(plugin.object, "count_tokens", None) if plugin else None
