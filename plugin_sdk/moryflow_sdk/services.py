@@ -412,6 +412,10 @@ class CodeLoader(Protocol):
         """
         ...
 
+    def consent(self, path: Path) -> Literal["", "changed", "allowed"]:
+        """Return whether the user allowed the file's content, or another content of it before, or nothing yet."""
+        ...
+
     def load(self, path: Path) -> ModuleType:
         """Return the module; a file that has not changed since plugins were last loaded is not run again.
 

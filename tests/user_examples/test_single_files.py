@@ -60,14 +60,10 @@ def test_the_examples_of_the_hook_pages_pass_the_checks_for_authors(folder: str,
 
 
 def test_hello_greets(shell) -> None:
-    """The sample tool returns a greeting: switched on, asked about once, and nobody being there to ask means no (S0.93)."""
+    """The sample tool returns a greeting once its file was allowed (S0.93)."""
     shell.install(EXAMPLES / "tools" / "hello.py", "tools")
-    assert "tools.external.enabled true" in shell.run("tool", "run", "hello", "--name", "you", exit_code=2)
-    shell.run("config", "set", "agents.runtime.tools.external.enabled", "true")
-    denied = shell.run("tool", "run", "hello", "--name", "you", exit_code=4)
-    assert f"first use of the external tool 'hello', from {shell.home / 'tools' / 'hello.py'}" in denied
-    rules = '[{"domain": "tool", "pattern": "tool:hello", "decision": "allow"}]'
-    shell.run("config", "set", "agents.runtime.permission.rules", rules)
+    assert "tool allow hello.py" in shell.run("tool", "run", "hello", "--name", "you", exit_code=2)
+    shell.run("tool", "allow", "hello")
     assert shell.run("tool", "run", "hello", "--name", "you") == "Hello you\n"
 
 

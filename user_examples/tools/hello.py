@@ -1,7 +1,6 @@
 """A tool of your own in one file.
 
-Copy it to ``~/.moryflow/tools/`` and switch external tools on: ``moryflow config set
-agents.runtime.tools.external.enabled true``. The first call asks, and shows this file; ``moryflow tool run hello --name you``.
+Copy it to ``~/.moryflow/tools/`` and allow it: ``moryflow tool allow hello``. Then ``moryflow tool run hello --name you``.
 """
 
 from __future__ import annotations

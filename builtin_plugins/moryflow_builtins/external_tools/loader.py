@@ -37,10 +37,19 @@ _exports_by_module: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyD
 """The exports of modules, kept because making schemas takes most of the time. An entry is dropped with its module."""
 
 
-async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
-    """Return the tools of all files in `folder`, and the problems."""
+async def load_all(ctx: PluginContext, folder: Path, *, only_allowed: bool) -> list[Tool | Diagnostic]:
+    """Return the tools of the files in `folder`, and the problems.
+
+    :param only_allowed: leave out files that the user has not allowed, and name those that changed since.
+    """
     files, problems = own_files(folder, ".py", hidden=(".", "_"))
-    found = await asyncio.gather(*(_load_file(ctx, path) for path in (*files, *own_programs(folder))))
+    paths = [*files, *own_programs(folder)]
+    if only_allowed:
+        consent = ctx.code_loader.consent
+        problems = [item for item in problems if Path(item.file) == folder or consent(Path(item.file))]
+        problems += [_changed(path) for path in paths if consent(path) == "changed"]
+        paths = [path for path in paths if consent(path) == "allowed"]
+    found = await asyncio.gather(*(_load_file(ctx, path) for path in paths))
     taken: dict[str, Tool] = {}
     for item in (item for items in found for item in items):
         if isinstance(item, Diagnostic):
@@ -53,6 +62,11 @@ async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
         else:
             taken[item.name] = item
     return [*taken.values(), *problems]
+
+
+def _changed(path: Path) -> Diagnostic:
+    step = f"read it, then moryflow tool allow {path.name}"
+    return Diagnostic(file=str(path), code="consent", message="it has changed since you allowed it", next_step=step)
 
 
 async def _load_file(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:

@@ -57,7 +57,15 @@ def policy_of(
 def decide(policy: Policy, call: ToolCall) -> Decision:
     """Judge a call."""
     parts = [part for target in call.targets for part in judge_target(policy, target).parts]
+    if call.source and Path(call.source).parent == policy.home / "tools":
+        parts = [_consented(part) for part in parts]
     return decision_of([*parts, *_judge_arrivals(policy, call.targets)])
+
+
+def _consented(part: Judgement) -> Judgement:
+    """Allow the user's own tool, which asks only because it names no domain: its file was allowed before it was loaded."""
+    by_default = part.domain == "tool" and part.decision == "ask" and part.rule is not None and part.rule.source == "default"
+    return part._replace(decision="allow", reason="the user allowed its file") if by_default else part
 
 
 def _judge_arrivals(policy: Policy, targets: Sequence[Target]) -> Iterator[Judgement]:

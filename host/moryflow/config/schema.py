@@ -157,7 +157,9 @@ class ExternalToolSettings(Settings):
 
     strictest = {"enabled": False}
 
-    enabled: Annotated[bool, Meta("load the tools of the tools folder")] = False
+    enabled: Annotated[
+        bool | None, Meta("load every file of the tools folder, and edits; unset: the files you allowed; `false`: none")
+    ] = None
 
 
 COMPACTION_PATH = "agents.runtime.compaction"

@@ -2,7 +2,8 @@
 
 A file that is there when a host starts, and is not on the list, is taken to be the user's own, like the ``config.jsonc``
 beside it. A file that *appears while a host runs* may have been written by an agent: it is listed in ``consents.json`` and
-is not imported until the user consents, even after a restart. After that, changes to it need no consent.
+is not imported until the user consents, even after a restart. After that, changes to a plugin need no consent. A file with
+tools that was allowed by itself runs as long as it has the content that was allowed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Literal, Protocol
 
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import MANIFESTS
@@ -87,12 +89,20 @@ class Consents:
 
         def move(waiting: dict[str, str], given: dict[str, str]) -> None:
             waiting.pop(item, None)
-            given[item] = now()
+            given[item] = content_of(self._home / item)
 
         if item:
             self._change(move, must=True)
         self._unwritten.pop(item, None)
         return waited
+
+    def of_content(self, path: Path) -> Literal["", "changed", "allowed"]:
+        """Return whether the user consented to the content of a file with tools, or to another content of it."""
+        self.waiting()
+        item = self.item(path)
+        if item not in self._consented or self.is_waiting(path):
+            return ""
+        return "allowed" if self._consented[item] == content_of(path) else "changed"
 
     def item(self, path: Path | str) -> str:
         """Return the item that `path` belongs to; empty if `path` is not below one of :data:`CODE_FOLDERS`."""
@@ -104,11 +114,11 @@ class Consents:
         return ""
 
     def _read(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the items that wait and the items the user consented to, each with a time."""
+        """Return the items that wait, with a time, and the items the user consented to, with a hash of the content."""
         try:
             content = json.loads(self._file.read_bytes())
             waiting = {str(item): str(since) for item, since in content["waiting"].items()}
-            return waiting, {str(item): str(since) for item, since in content.get("given", {}).items()}
+            return waiting, {str(item): str(value) for item, value in content.get("given", {}).items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return dict.fromkeys(items(self._home), ""), {}  # nobody knows which of them wait, so all do
 
@@ -119,7 +129,7 @@ class Consents:
             with locked(self._file):
                 waiting, given = self._read() if self._file.exists() else ({}, {})
                 change(waiting, given)
-                given = {item: since for item, since in given.items() if (self._home / item).exists()}
+                given = {item: content for item, content in given.items() if (self._home / item).exists()}
                 content = {"v": 1, "waiting": dict(sorted(waiting.items())), "given": dict(sorted(given.items()))}
                 write_atomically(self._file, f"{json.dumps(content, indent=2)}\n".encode())
         except ConfigError:
@@ -128,6 +138,16 @@ class Consents:
             return False
         self._seen = None
         return True
+
+
+def content_of(path: Path) -> str:
+    """Return a hash of a file with tools and of its description beside it; empty for a folder, or if it cannot be read."""
+    beside = [other for suffix in MANIFESTS if (other := path.with_suffix(suffix)) != path and other.exists()]
+    try:
+        parts = [sha256(each.read_bytes()).hexdigest() for each in (path, *beside)]
+    except OSError:
+        return ""
+    return parts[0] if len(parts) == 1 else sha256("".join(parts).encode()).hexdigest()
 
 
 def consent_command(item: str) -> str:

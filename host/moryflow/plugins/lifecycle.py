@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from moryflow_sdk import Agent, Command, Diagnostic, ModelProvider, PluginContext, PluginError
 
@@ -26,7 +26,7 @@ from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, Plugin
 from moryflow.hooks.threads import CallTimeout
 
 from .agent_tools import with_tools
-from .consent import Admission, admit_all
+from .consent import Admission, Consents, admit_all
 from .importer import LoadedCode, read_consented
 from .load_failures import describe_raised
 from .registration import MAX_TOOLS, Refused, at, next_step, place_of, source_of, usable_item
@@ -406,6 +406,10 @@ class PlainContext:
         if self.safe_mode:
             raise PluginError("safe mode runs no code of the user's own", where=str(path))
         return read_consented(path, self.home)
+
+    def consent(self, path: Path) -> Literal["", "changed", "allowed"]:
+        """Return whether the user consented to the content of the file."""
+        return Consents(self.home).of_content(path)
 
     def load(self, path: Path) -> ModuleType:
         """Run such a file as a module of its own and return the module; see :meth:`read`."""

@@ -14,6 +14,7 @@ from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from moryflow.config import Config, load_config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
+from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover
 from moryflow.plugins.importer import LoadedCode
 from moryflow.plugins.last_seen import recall, remember
@@ -108,8 +109,11 @@ class GenerationBuilder:
         """
         wanted = [candidate for candidate in found if _is_wanted(candidate, settings)]
         items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
-        if config.get("agents.runtime.tools.external.enabled") and not settings.safe_mode:
-            items += sorted(path for path in (self.home / "tools").glob("*.py") if not path.name.startswith(("_", ".")))
+        switch = config.get("agents.runtime.tools.external.enabled")
+        if switch is not False and not settings.safe_mode:
+            consents = Consents(self.home)
+            files = sorted(path for path in (self.home / "tools").glob("*.py") if not path.name.startswith(("_", ".")))
+            items += (path for path in files if switch or consents.of_content(path) == "allowed")
         items += (candidate for candidate in wanted if candidate.tier != "user")
         if not items:
             return None

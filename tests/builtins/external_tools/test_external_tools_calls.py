@@ -26,76 +26,40 @@ async def touch(path: str, ctx: ToolContext) -> str:
 ALLOW = {"domain": "tool", "pattern": "*", "decision": "allow"}
 
 
-async def test_the_first_call_asks_once_and_shows_the_path(box):
-    """A person who said yes once is not asked again, also in another session (S0.92, D57)."""
+def test_one_consent_is_enough(box):
+    """`tool allow` is the only step before a tool runs; it covers the content of the file (S0.92, D57, R18)."""
     file = box.write("mine", SAY)
-    box.enable()
-    calls = box.bench.calls(("say", {"text": "a"}), ("say", {"text": "b"}))
-    run = await box.bench.run(calls, replies=["once"])
-    [asked] = run.named("permission.asked")
-    assert asked["reason"] == f"first use of the external tool 'say', from {file}"
-    assert asked["remember"] == "tool:say"
-    assert [node["output"] for node in run.tools()] == ["a", "b"]
-    again = await box.bench.run(calls, replies=[])
-    assert again.named("permission.asked") == []
+    none = box.bench.cli("tool", "run", "plain")
+    assert none.returncode == 2 and "next: read it, then moryflow tool allow mine.py" in none.stderr
+    assert box.bench.cli("tool", "allow", "mine").returncode == 0
+    assert box.bench.cli("tool", "run", "plain").stdout == "plain\n"
+    file.write_text(SAY.replace('"plain"', '"other"'), encoding="utf-8")
+    changed = box.bench.cli("tool", "run", "plain")
+    assert changed.returncode == 2 and "it has changed since you allowed it" in changed.stderr
+    assert box.bench.cli("tool", "run", "plain", "-y").stdout == "other\n"
+    assert box.bench.cli("config", "set", "agents.runtime.tools.external.enabled", "false").returncode == 0
+    off = box.bench.cli("tool", "run", "plain", "-y")
+    assert off.returncode == 2 and "config unset agents.runtime.tools.external.enabled" in off.stderr
 
 
-async def test_always_stores_a_rule_for_the_tool(box):
-    """The answer goes where every `always` goes, and holds for the next host (S0.44)."""
+async def test_the_model_may_call_it_without_a_question(box):
+    """The file was allowed before it was loaded; only a rule asks again (S0.92)."""
     box.write("mine", SAY)
     box.enable()
-    await box.bench.run(box.bench.calls(("plain", {}), ("plain", {})), replies=["always"])
-    assert '"pattern": "tool:plain"' in (box.bench.home / "config.jsonc").read_text(encoding="utf-8")
-    run = await box.bench.run(box.bench.calls(("plain", {})), replies=[])
-    assert [node["output"] for node in run.tools()] == ["plain"]
-
-
-async def test_a_refusal_is_not_remembered_as_a_yes(box):
-    """Who said no is asked again (D24)."""
-    box.write("mine", SAY)
-    box.enable()
-    run = await box.bench.run(box.bench.calls(("say", {}), ("say", {})), replies=["reject", "once"])
-    assert [node["status"] for node in run.tools()] == ["denied", "ok"]
-
-
-async def test_a_tool_of_the_same_name_from_another_file_is_asked_about(box):
-    """What a person agreed to is this tool of this file (R18)."""
-    file = box.write("mine", SAY)
-    box.enable()
-    await box.bench.run(box.bench.calls(("say", {})), replies=["once"])
-    file.write_text(SAY.replace("Say it", "Say it again"), encoding="utf-8")
-    edited = await box.bench.run(box.bench.calls(("say", {})), replies=[])
-    assert edited.named("permission.asked") == []
-    file.rename(file.with_name("other.py"))
-    moved = await box.bench.run(box.bench.calls(("say", {})), replies=["once"])
-    assert "other.py" in moved.named("permission.asked")[0]["reason"]
+    run = await box.bench.run(box.bench.calls(("say", {"text": "a"}), ("plain", {})), replies=[])
+    assert run.named("permission.asked") == []
+    assert [node["output"] for node in run.tools()] == ["a", "plain"]
 
 
 @pytest.mark.parametrize(
     ("rules", "status"),
-    [
-        ([{"domain": "tool", "pattern": "tool:say", "decision": "allow"}], "ok"),
-        ([{"domain": "tool", "pattern": "say", "decision": "allow"}], "ok"),
-        ([ALLOW], "ok"),
-        ([ALLOW, {"domain": "tool", "pattern": "tool:say", "decision": "ask"}], "denied"),
-        ([{"domain": "tool", "pattern": "tool:plain", "decision": "allow"}], "denied"),
-        ([], "denied"),
-    ],
+    [([], "ok"), ([ALLOW], "ok"), ([ALLOW | {"decision": "ask"}], "denied"), ([ALLOW | {"decision": "deny"}], "denied")],
 )
-async def test_a_rule_that_allows_it_is_an_answer(box, rules, status):
-    """With nobody to ask, only a rule of the person's own opens the door (S0.92, R23)."""
+async def test_a_rule_holds_for_it_as_for_every_tool(box, rules, status):
+    """A rule of the user's own about tools without a domain asks or denies, whatever was allowed (S0.92, R23)."""
     box.write("mine", SAY)
     box.enable(*rules)
-    assert (await box.call("say", mode="agent")).status == status
-
-
-def test_nobody_to_ask_means_exit_code_four(box):
-    """A question that nobody answers is a denial, as for every tool (CONTRACT §1)."""
-    box.write("mine", SAY)
-    box.enable()
-    done = box.bench.cli("tool", "run", "say")
-    assert done.returncode == 4 and "first use of the external tool 'say'" in done.stderr
-    assert box.bench.cli("tool", "run", "say", "--mode", "full_access", "-y").stdout == "x\n"
+    assert (await box.call("plain", mode="agent")).status == status
 
 
 async def test_permission_judges_what_they_touch(box):
@@ -129,10 +93,7 @@ async def test_every_call_is_audited(box):
 
 
 def test_a_tool_that_is_not_loaded_is_explained(box):
-    """The next command switches them on, or says why it was left out (S0.92)."""
-    box.write("mine", SAY)
-    done = box.bench.cli("tool", "run", "say")
-    assert done.returncode == 2 and "moryflow config set agents.runtime.tools.external.enabled true" in done.stderr
+    """It is said why a file was left out (S0.92)."""
     box.write("mine", SAY + "raise ValueError('no')\n")
     box.enable()
     done = box.bench.cli("tool", "run", "say")

@@ -319,34 +319,18 @@ async def test_what_was_agreed_to_is_what_runs(box):
         assert two.result.output == "new"
 
 
-async def test_a_change_of_program_or_description_asks_again(box):
-    """A yes covers the content: once for each, whatever the answer was called; a rule of the person's own answers."""
+async def test_consent_covers_the_program_and_its_description(box):
+    """If either changes, it is left out until it is allowed again."""
     file = box.program("say", script("echo 1", ""))
-    box.program("say.toml", TABLE.replace("said", "say"), mode=0o600)
-    box.enable()
-    calls = box.bench.calls(("say", {}), ("say", {}))
-
-    async def asked(reply: str) -> list[str]:
-        return [event["reason"] for event in (await box.bench.run(calls, replies=[reply])).named("permission.asked")]
-
-    [first] = await asked("always")
-    assert f"first use of the external tool 'say', the program {file} (" in first
-    assert await asked("reject") == []
-    file.write_text(script("echo 2", ""), encoding="utf-8")
-    [changed] = await asked("once")
-    assert f"changed since you agreed to it: the external tool 'say', the program {file}" in changed
-    assert await asked("reject") == []
-    file.with_suffix(".toml").write_text(TABLE.replace("said", "say") + "timeout = 5\n", encoding="utf-8")
-    assert len(await asked("once")) == 1
-
-
-async def test_a_rule_of_the_persons_own_is_an_answer(box):
-    """Who writes a rule and was never asked means the tool, whatever it is."""
-    file = box.program("say", script("echo 1"))
-    box.enable({"domain": "tool", "pattern": "say", "decision": "allow"})
-    assert (await box.call("say", mode="agent")).output == "1"
-    file.write_text(script("echo 2"), encoding="utf-8")
-    assert (await box.call("say", mode="agent")).output == "2"
+    about = box.program("say.toml", TABLE.replace("said", "say"), mode=0o600)
+    for path, text in ((file, script("echo 1", "")), (file, script("echo 2", "")), (about, TABLE + "timeout = 5\n")):
+        path.write_text(text, encoding="utf-8")
+        assert (await box.loaded())[0] == {}
+        Consents(box.bench.home).give(file)
+        assert len((await box.loaded())[0]) == 1
+    file.write_text(script("echo 3", ""), encoding="utf-8")
+    tools, [note] = await box.loaded()
+    assert tools == {} and f"{file}: it has changed since you allowed it" in note
 
 
 async def test_what_appears_while_moryflow_runs_waits(box):
@@ -406,32 +390,11 @@ async def test_a_program_that_cannot_be_started_says_what_to_do(box, text, said)
     assert result.status == "error" and "it cannot be started" in result.output and said in result.output
 
 
-def test_a_program_is_found_while_tools_are_off(box):
-    """As for Python files: what to switch on is said."""
+def test_a_program_is_found_before_it_is_allowed(box):
+    """As for Python files: the next command allows it."""
     box.program("say.sh", ECHO)
     done = box.bench.cli("tool", "run", "say")
-    assert done.returncode == 2 and "tools.external.enabled true" in done.stderr
-
-
-async def test_a_program_that_changed_is_consented_to_like_anything_else_where_nobody_can_be_asked(box):
-    """Refused with exit code 4 and what to do; under --on-ask fail the question is stored, and answered from a shell."""
-    file = box.program("say", script("echo 1"))
-    box.enable()
-    await box.bench.run(box.bench.calls(("say", {})), replies=["always"])
-    assert box.bench.cli("tool", "run", "say").stdout == "1\n"
-    file.write_text(script("echo 2"), encoding="utf-8")
-    refused = box.bench.cli("tool", "run", "say")
-    assert (refused.returncode, refused.stdout) == (4, "")
-    assert f"changed since you agreed to it: the external tool 'say', the program {file}" in refused.stderr
-    assert "next: the same at a terminal" in refused.stderr
-    answers = box.bench.vault / "answers.json"
-    answers.write_text(json.dumps([{"calls": [{"name": "say", "arguments": {}}]}, "done"]), encoding="utf-8")
-    waiting = box.bench.cli("run", "-m", f"script:{answers}", "--on-ask", "fail", "go")
-    assert waiting.returncode == 4 and "next: moryflow approval list" in waiting.stderr
-    [question] = json.loads(box.bench.cli("approval", "list", "--json").stdout)
-    assert box.bench.cli("approval", "reply", question["id"], "once").returncode == 0
-    assert box.bench.cli("run", "-c", "-m", f"script:{answers}", "go on").returncode == 0
-    assert box.bench.cli("tool", "run", "say").stdout == "2\n"
+    assert done.returncode == 2 and "moryflow tool allow say.sh" in done.stderr
 
 
 def test_doctor_names_a_program_that_cannot_be_used(box):

@@ -43,11 +43,11 @@ def test_a_new_tool_in_another_language_works_as_it_is(desk, language: str) -> N
     assert desk("tool", "run", "hello", "--name", "Ada", "--mode", "full_access", "-y").out == "Hello, Ada!\n"
 
 
-def test_external_tools_are_switched_on_with_a_yes_and_never_silently(desk) -> None:
+def test_changes_of_a_tool_are_taken_with_a_yes_and_never_silently(desk) -> None:
     """Without a terminal and without -y the setting stays, and the command for it is shown (D71)."""
     shown = desk("new", "tool", "hello")
     assert load_config(desk.home).get(SWITCH) in (None, False)
-    assert f"moryflow config set {SWITCH} true" in shown.out
+    assert "moryflow tool allow hello" in shown.out
     said = desk("new", "tool", "hello", "-y")
     assert load_config(desk.home).get(SWITCH) is True
     assert SWITCH in said.err and str(desk.home / "config.jsonc") in said.err

@@ -20,7 +20,7 @@ RUNTIME: dict[str, list[Any]] = {
     ],
     "doomLoop": [[1], {"maxAttempts": 0}, {"maxToolCalls": "60"}, {"cooldownToolCalls": -1}, {"enabled": "no"}],
     "compaction": ["off", {"fallbackCharLimit": "x"}, {"protectedTurns": -1}, {"mode": "sideways"}, {"enabled": "false"}],
-    "tools": [[], {"external": True}, {"external": {"enabled": 1}}, {"external": {"enabled": None}}],
+    "tools": [[], {"external": True}, {"external": {"enabled": 1}}],
     "hooks": [
         [], {"chat": "x"}, {"chat": {"system": "x"}}, {"chat": {"system": {"text": 5}}}, {"chat": {"params": []}},
         {"chat": {"params": {"temperature": "hot"}}}, {"chat": {"params": {"seed": 1}}}, {"tool": {"before": {}}},

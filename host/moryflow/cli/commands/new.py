@@ -37,8 +37,8 @@ def command(_: Flags) -> None:
 def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> None:
     """Write a tool in one file, in ~/.moryflow/tools or in FOLDER.
 
-    Tools in ~/.moryflow/tools are off until agents.runtime.tools.external.enabled is true in the configuration; the
-    command asks before it sets that.
+    A tool in ~/.moryflow/tools is allowed as it is written here. The command asks whether to take your changes too: it sets
+    agents.runtime.tools.external.enabled to true. Without that, allow each change: moryflow tool allow NAME.
     """
     from moryflow.authoring.scaffold import tool_scaffold
     from moryflow.plugins.consent import Consents
@@ -48,12 +48,12 @@ def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> Non
     _write(scaffold, flags, home)
     if folder is not None:
         move = f"cp {next(iter(scaffold.files))} {home / 'tools'}/"
-        _tell(scaffold, flags, (move, f"moryflow config set {SWITCH} true", scaffold.following[0]))
+        _tell(scaffold, flags, (move, f"moryflow tool allow {name}", scaffold.following[0]))
         return
-    for path in scaffold.files:  # so that a running host loads them
+    for path in scaffold.files:
         Consents(home).give(path)
-    before = () if _switched_on(home, flags) else (f"moryflow config set {SWITCH} true",)
-    _tell(scaffold, flags, (*before, *scaffold.following))
+    after = () if _switched_on(home, flags) else (f"moryflow tool allow {name}",)
+    _tell(scaffold, flags, (*scaffold.following, *after))
 
 
 @command.command("agent")
@@ -131,7 +131,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
 
 
 def _switched_on(home: Path, flags: Flags) -> bool:
-    """Switch external tools on if the user agrees; return whether they are on."""
+    """Have every change in the tools folder taken if the user agrees; return whether that is so."""
     from moryflow.config import load_config
     from moryflow.config.values import set_value
 
@@ -140,7 +140,7 @@ def _switched_on(home: Path, flags: Flags) -> bool:
         return True
     if not flags.yes and not at_terminal():
         return False
-    question = f"Tools of your own are off. Set {SWITCH} to true in {config.path}?"
+    question = f"Load your changes in {home / 'tools'} without asking? This sets {SWITCH} to true in {config.path}."
     if not flags.yes and not click.confirm(question, err=True, default=True):
         return False
     set_value(config.path, SWITCH, True)

@@ -19,7 +19,7 @@ from moryflow.cli.terminal import as_json, at_terminal, columns, plain, say, sho
 from moryflow.cli.terminal.streams import stdout
 from moryflow.runtime.documents import tool_json
 
-from .tool_files import allow, check, install, missing_hint, offer_install
+from .tool_files import allow, check, install, missing_hint, offer_file
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import RegisteredTool
@@ -113,7 +113,7 @@ def run_tool(
 
         given_flags = flags._replace(yes=flags.yes or sure)
         confirm_mode(mode, given_flags)
-        await offer_install(host, name, given_flags)
+        await offer_file(host, name, given_flags)
         tool = _find(host, name).tool
         form = "json" if flags.as_json else output
         if shape is not None and "format" in tool.parameters.get("properties", {}):

@@ -9,7 +9,7 @@ import click
 
 from moryflow.cli.open_host import from_host, own_home, with_host
 from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal import plain, say, show
+from moryflow.cli.terminal import at_terminal, plain, say, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,17 +35,16 @@ class ToolEnvironment(Protocol):
 @click.argument("file")
 @document_options
 def allow(flags: Flags, file: str) -> None:
-    """Allow a file in the tools folder that appeared while Moryflow was running.
+    """Allow a file in the tools folder, as it is now: its tools are loaded, and run without a question about the file.
 
-    FILE is a path, or a name in the folder. Read it first: it runs with your rights.
+    FILE is a path, or a name in the folder. Read it first: it runs with your rights. After a change, allow it again.
     """
     from moryflow.plugins.consent import Consents
 
     home = own_home()
-    path = find_file(home, file)
+    path = _in_folder(home / "tools", find_file(home, file))
     given = Consents(home).give(path)
-    text = f"{path} may run" if given else f"{path} was not waiting for anything"
-    show(flags, {"file": str(path), "waited": given}, text)
+    show(flags, {"file": str(path), "waited": given}, f"{path} may run")
 
 
 @click.command("install")
@@ -135,21 +134,32 @@ async def install_environment(found: ToolEnvironment, path: Path, flags: Flags) 
     await asyncio.to_thread(found.install, progress)
 
 
-async def offer_install(host: Host, tool: str, flags: Flags) -> None:
-    """If a file that is not loaded seems to define `tool`, offer to install the packages it needs, and load it."""
-    if tool in host.tools or host.config.get(SWITCH) is not True:
+async def offer_file(host: Host, tool: str, flags: Flags) -> None:
+    """If a file that is not loaded seems to define `tool`, offer to allow it and to install what it needs, and load it."""
+    switch = host.config.get(SWITCH)
+    if tool in host.tools or switch is False:
         return
-    for path in _defining(host.home, tool):
+    from moryflow.cli.terminal.stdin import confirm
+    from moryflow.plugins.consent import Consents
+
+    for path in _defining(host.home, tool)[:1]:
+        consents = Consents(host.home)
+        if consents.is_waiting(path) or not (switch or consents.of_content(path) == "allowed"):
+            if not (at_terminal() or flags.yes):
+                return
+            question = f"{path} seems to have {tool!r}, and would run with your rights. Allow it as it is now?"
+            confirm(question, flags, command=f"moryflow tool allow {path.name}")
+            consents.give(path)
         found = environment(host, path)
         if found is not None and not found.installed():
             await install_environment(found, path, flags)
-            await host.refresh()
-            return
+        await host.refresh()
 
 
 def missing_hint(host: Host, tool: str) -> tuple[str, str]:
     """Return why there is no `tool` if a plugin or a file that is not loaded has it, and the next step; else empty strings."""
     from moryflow.packages.inventory import rows
+    from moryflow.plugins.consent import Consents
     from moryflow.runtime.generation import wanted_plugins
 
     known = rows(host.home, host.config, wanted_plugins(host.config))
@@ -161,8 +171,10 @@ def missing_hint(host: Host, tool: str) -> tuple[str, str]:
     files = _defining(host.home, tool)
     if not files:
         return "", ""
-    on = host.config.get(SWITCH) is True
-    return f"; {files[0]} seems to have it", "moryflow tool check" if on else f"moryflow config set {SWITCH} true"
+    switch = host.config.get(SWITCH)
+    allowed = switch or Consents(host.home).of_content(files[0]) == "allowed"
+    step = "moryflow tool check" if allowed else f"read it, then moryflow tool allow {files[0].name}"
+    return f"; {files[0]} seems to have it", f"moryflow config unset {SWITCH}" if switch is False else step
 
 
 def _defining(home: Path, tool: str) -> list[Path]:
