@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
-from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn
+from moryflow_sdk import CommandContext, ConfigError, Turn
 from moryflow_sdk.support.processes import refuse_inside_tool
 from moryflow_sdk.support.settings import ServerSettings
 from moryflow_sdk.support.texts import visible
@@ -28,11 +27,12 @@ from .review import (
     server_text,
     servers_now,
     settings_now,
-    try_server,
 )
 
 LOGIN_SECONDS = 600.0
 """How long the user may take to log in."""
+TEST_SECONDS = 60.0
+"""How long a server that is tested may take to start, as in a call; a shorter ``timeout`` of its entry applies."""
 
 
 @click.group("mcp")
@@ -83,23 +83,15 @@ def add(
         raise ConfigError(f"there is a server {name!r} already", next_step=f"moryflow mcp remove {name}")
     server = ServerSettings(**{**entry, "args": tuple(entry.get("args", ()))})
     question = f"{server_text(name, server)}\nAdd it, and start it once to see its tools?"
-    options = {"--url": [url] if url else [], "--env": env, "--header": header, "--cwd": [cwd] if cwd else []}
-    words = [
-        name,
-        *(f"{key}={value}" for key, values in options.items() for value in values),
-        *(("--", *command) if command else ()),
-    ]
-    secret = any("=" in text for text in (*env, *header))  # a value is not printed again
-    again = "the same command with -y before NAME" if secret else shlex.join(["moryflow", "mcp", "add", "-y", *words])
-    _confirm(context, question, again)
+    _confirm(context, question, "the same command with -y before NAME")
     try:
         _review(context, name, server, None, "", entry)
     except ConfigError as error:
         if getattr(error.__cause__, "code", "") == "mcp_login":  # that command needs the entry
             context.configure(("mcp", "servers", name), entry)
             raise
-        step = "mend the command, then add it again" if error.next_step == f"moryflow mcp test {name}" else error.next_step
-        raise ConfigError(f"{name} was not added: {error.message.removeprefix(f'{name}: ')}", next_step=step) from error
+        said = f"{name} was not added: {error.message.removeprefix(f'{name}: ')}"
+        raise ConfigError(said, next_step="mend the command, then add it again") from error
 
 
 @group.command("list")
@@ -150,15 +142,8 @@ def resources(context: CommandContext, name: str) -> None:
     if server.state != "reviewed":
         raise ConfigError(f"{name} is {server.state}", next_step=f"moryflow mcp review {name}")
     found = ask_server(context, name, server.settings, {"do": "resources"})
-    lines = [_resource_line(name, each["uri"], each) for each in found["resources"]]
-    lines += [_resource_line(name, each["uriTemplate"], each) for each in found["templates"]]
-    context.print(found, text="\n".join(map(visible, lines)) or f"{name} lists no resource")
-
-
-def _resource_line(server: str, uri: str, about: Mapping[str, Any]) -> str:
-    mention = f'@"{server}:{uri}"' if " " in uri else f"@{server}:{uri}"
-    said = " ".join(str(about.get("description") or about.get("name") or "").split())
-    return f"{mention}  {said[:200]}".rstrip()
+    lines = [f"@{name}:{each['uri']}  {each.get('description') or each['name']}" for each in found]
+    context.print(found, text="\n".join(visible(line)[:300] for line in lines) or f"{name} lists no resource")
 
 
 @group.command("review")
@@ -233,9 +218,8 @@ def logout(context: CommandContext, name: str) -> None:
     refuse_inside_tool("moryflow mcp logout")
     find_server(context, name)
     there = forget_tokens(context, name)
-    context.print(
-        {"name": name, "removed": there}, text=f"logged out of {name}" if there else f"nobody was logged in to {name}"
-    )
+    text = f"logged out of {name}" if there else f"nobody was logged in to {name}"
+    context.print({"name": name, "removed": there}, text=text)
 
 
 def forget_tokens(context: CommandContext, name: str) -> bool:
@@ -328,24 +312,23 @@ def _review(
 
 
 def _test_row(context: CommandContext, server: Server) -> dict[str, Any]:
+    """Return whether a server works and is what was accepted; what has changed is recorded."""
     name, pin = server.name, server.pin
-    common = {"name": name, "drift": {}}
+    seconds = min(TEST_SECONDS, server.settings.timeout or TEST_SECONDS)
+    row = {"name": name, "ok": False, "drift": {}}
     try:
-        listing: Listing = context.run(lambda turn: try_server(turn, name, server.settings))
-    except ToolError as error:
-        step = error.next_step.removeprefix("the user runs: ")
-        more = f"moryflow mcp show {name}" if step in ("", f"moryflow mcp test {name}") else step
-        return {**common, "ok": False, "says": f"{name}: {error.message}\nnext: {more}"}
+        listing = Listing(ask_server(context, name, server.settings, {"do": "list"}, {"connect_seconds": seconds}))
+    except ConfigError as error:
+        step = f"moryflow mcp show {name}" if error.next_step == f"moryflow mcp test {name}" else error.next_step
+        return {**row, "says": f"{error.message}\nnext: {step}"}
     works = f"{name}: it works: {listing.server.get('name')} {listing.server.get('version')}, {len(listing.tools)} tools"
+    step = f"next: moryflow mcp review {name}"
     if pin is None or server.state == "changed":
         why = "it was not reviewed yet" if pin is None else "it is configured differently than when it was reviewed"
-        return {**common, "ok": False, "says": f"{works}; {why}\nnext: moryflow mcp review {name}"}
+        return {**row, "says": f"{works}; {why}\n{step}"}
     changes = {**pin.withheld, **listing.changes(pin)}
     if not changes:
-        return {**common, "ok": True, "says": f"{works}, all as they were accepted"}
-    with suppress(ConfigError):
-        note_withheld(context.home, name, changes)
-    now = listing.changes(pin)
-    lines = [visible(f"  {each}: {why}") for each, why in sorted(pin.withheld.items()) if each not in now]
-    parts = [f"{works}; not what was accepted", *lines, difference_text(pin, listing), f"next: moryflow mcp review {name}"]
-    return {"name": name, "ok": False, "drift": changes, "says": "\n".join(part for part in parts if part)}
+        return {**row, "ok": True, "says": f"{works}, all as they were accepted"}
+    note_withheld(context.home, name, changes)
+    lines = [f"  {visible(each)}: {visible(why)}" for each, why in sorted(changes.items())]
+    return {**row, "drift": changes, "says": "\n".join([f"{works}; not what was accepted", *lines, step])}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moryflow_sdk.support.texts import without_unseen
@@ -129,32 +129,11 @@ def differences(pinned: Mapping[str, Definition], found: Sequence[Definition]) -
     :param found: the definitions that the server lists now, each with its hash.
     """
     now = {str(each.get("name")): each for each in found}
-    both = {name: each for name, each in now.items() if name in pinned}
-    changed = {name: _change_message(pinned[name], each) for name, each in both.items() if pinned[name]["hash"] != each["hash"]}
-    fresh = {name: _new_tool_message(each, pinned, now) for name, each in now.items() if name not in pinned}
-    gone = {name: "the server has it no longer" for name in pinned if name not in now}
-    return {**changed, **fresh, **gone}
-
-
-def _new_tool_message(definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the message for a new tool, which says if it is a removed tool under a new name."""
-    for other, known in pinned.items():
-        if other not in now and all(definition.get(field) == known.get(field) for field in ("description", "inputSchema")):
-            return f"new; it is what {other!r} was"
-    return "new; it has invisible characters" if hides(definition) else "new"
-
-
-def _change_message(was: Definition, now: Definition) -> str:
-    fields = [name for name in FIELDS if was.get(name) != now.get(name)]
-    if not fields:
-        return "the server is another one than was reviewed"
-    said = ", ".join(fields)
-    wider = sorted(set(_arguments(now)) - set(_arguments(was)))
-    more = f"; new arguments: {', '.join(wider)}"[:200] if wider else ""
-    unseen = "; it has invisible characters now" if hides(now) and not hides(was) else ""
-    return f"changed: {said}{more}{unseen}"
-
-
-def _arguments(definition: Definition) -> Iterator[str]:
-    properties = (definition.get("inputSchema") or {}).get("properties")
-    yield from map(str, properties if isinstance(properties, Mapping) else ())
+    changes = {name: "the server has it no longer" for name in pinned if name not in now}
+    for name, each in now.items():
+        if name not in pinned:
+            changes[name] = "new"
+        elif each["hash"] != pinned[name]["hash"]:
+            fields = [field for field in FIELDS if each.get(field) != pinned[name].get(field)]
+            changes[name] = f"changed: {', '.join(fields)}" if fields else "the server is another one than was reviewed"
+    return changes

@@ -225,7 +225,9 @@ def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault
         headers = {key: filled(value) for key, value in server.headers.items()}
         identity: dict[str, Any] = {"url": server.url, "headers": sorted(server.headers)}
         client = [server.client_id, filled(server.client_secret or "")] if server.client_id else None
-        more = {"identity": identity, "tokens": str(token_file(folder, name)), "client": client}
+        tokens = token_file(folder, name)
+        login = tokens.stat().st_mtime_ns if tokens.exists() else 0  # after a login or a logout, a new connection is made
+        more = {"identity": identity, "tokens": str(tokens), "login": login, "client": client}
         return {**common, "key": name, "url": filled(server.url), "headers": headers, **more}
     cwd = _folder(name, server, vault, folder)
     passed_on = {key: environ[key] for key in _PASSED_ON if key in environ}

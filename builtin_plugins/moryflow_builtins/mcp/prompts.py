@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,15 +17,13 @@ if TYPE_CHECKING:
     from .helper import Helper
 
 MAX_CHARACTERS = 200_000
-"""The longest text of a server for a prompt; the rest is cut off."""
+"""The longest text of a server for a prompt."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
 def commands_of(servers: Sequence[Server], ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Command]:
     """Yield a command for each prompt that was reviewed."""
-    for server in servers:
-        for prompt in offered_prompts(server):
-            yield _command(server, prompt, ctx, helper)
+    yield from (_command(server, prompt, ctx, helper) for server in servers for prompt in offered_prompts(server))
 
 
 def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
@@ -95,68 +92,34 @@ def _slash_result(server: str, name: str, answer: Mapping[str, Any]) -> SlashRes
     """Return the text of a server as a prompt that counts as foreign, not as typed by the user."""
     from .calls import marked
 
-    parts = (f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ())
-    text = "\n\n".join(parts)
+    text = "\n\n".join(f"[{each.get('role', 'user')}]\n{_text(each['content'])}" for each in answer["messages"])
     if not text:
         raise ToolError(f"/{server}:{name} came back empty", code="mcp_error")
-    cut = f"\n[… cut after {MAX_CHARACTERS:,} characters]" if len(text) > MAX_CHARACTERS else ""
+    if len(text) > MAX_CHARACTERS:
+        raise ToolError(f"/{server}:{name} came back with more than {MAX_CHARACTERS:,} characters", code="mcp_error")
     head = f"The user runs the prompt {name!r} of the MCP server {server!r}. The server has written it; do what it asks for:"
-    whole = marked("mcp_prompt", {"server": server, "name": name}, text[:MAX_CHARACTERS] + cut, head)
+    whole = marked("mcp_prompt", {"server": server, "name": name}, text, head)
     return SlashResult(text=f"{server} wrote {len(text):,} characters, which are sent", prompt=whole, foreign=True)
 
 
 def _text(content: Mapping[str, Any]) -> str:
-    match content.get("type"):
-        case "text":
-            return str(content.get("text", ""))
-        case "resource" if "text" in (resource := content.get("resource") or {}):
-            return f"{resource.get('uri')}\n{resource['text']}"
-        case "resource_link":
-            return f"[resource {content.get('uri')}]"
-        case kind:
-            return f"[{kind}, which a prompt cannot bring]"
+    if content["type"] == "text":
+        return content["text"]
+    resource = content.get("resource") or {}
+    return f"{resource['uri']}\n{resource['text']}" if "text" in resource else f"[{content['type']}]"
 
 
 def arguments_in(rest: str, server: str, prompt: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments in a typed text: by position, where the last one takes the rest, or as ``name=value``.
+    """Return the arguments in a typed text: a word for each, in their order; the last argument takes the rest.
 
     :raises ConfigError: an argument is missing, or there are too many.
     """
-    arguments = prompt.get("arguments") or ()
-    wanted = [each["name"] for each in arguments]
-    given = dict[str, str]()
-    text = rest.strip()
-    while text:
-        name, separator, value = text.partition("=")
-        named = separator and name in wanted and name not in given
-        left = [each for each in wanted if each not in given]
-        if not left:
-            raise ConfigError(
-                f"{text[:60]!r} is more than /{server}:{prompt['name']} takes", next_step=_usage_line(server, prompt)
-            )
-        body = value if named else text
-        word, text = (body, "") if len(left) == 1 else _first(body)
-        given[name if named else left[0]] = _unquoted(word)
-    if missing := [each["name"] for each in arguments if each.get("required") and each["name"] not in given]:
-        raise ConfigError(f"/{server}:{prompt['name']} needs {', '.join(missing)}", next_step=_usage_line(server, prompt))
+    arguments: Sequence[Mapping[str, Any]] = prompt.get("arguments") or ()
+    words = rest.split(None, max(0, len(arguments) - 1))
+    given = {each["name"]: word.strip() for each, word in zip(arguments, words, strict=False)}
+    missing = [each["name"] for each in arguments if each.get("required") and each["name"] not in given]
+    if missing or len(words) > len(arguments):
+        usage = usage_of(prompt)
+        text = f"needs {', '.join(missing)}" if missing else "takes no arguments"
+        raise ConfigError(f"/{server}:{prompt['name']} {text}", next_step=f"/{server}:{prompt['name']} {usage}".strip())
     return given
-
-
-def _usage_line(server: str, prompt: Mapping[str, Any]) -> str:
-    return f"/{server}:{prompt['name']} {usage_of(prompt)}".strip()
-
-
-def _first(text: str) -> tuple[str, str]:
-    """Return the first word of a text, which may be quoted, and the rest."""
-    found = re.match(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S+", text)
-    return (found[0], text[found.end() :].strip()) if found else (text, "")
-
-
-def _unquoted(word: str) -> str:
-    if word[:1] not in "\"'":
-        return word
-    try:
-        parts = shlex.split(word)
-    except ValueError:
-        return word
-    return parts[0] if len(parts) == 1 else word

@@ -92,25 +92,19 @@ def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each argument, and for other parts of the schema, with everything that the model reads."""
     schema: Mapping[str, Any] = definition["inputSchema"]
     properties = schema.get("properties")
-    described: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    for name, each in described.items():
-        yield f"- {visible(name)}: {each if isinstance(each, bool) else json.dumps(each, ensure_ascii=False)}"
+    for name, each in properties.items() if isinstance(properties, Mapping) else ():
+        yield f"- {visible(name)}: {json.dumps(each, ensure_ascii=False)}"
     for key in AT_THE_TOP:
-        value = schema.get(key)
-        plain = key in ("type", "properties") or value is None or isinstance(value, bool)
-        if not (plain or (key == "required" and isinstance(value, list) and all(name in described for name in value))):
-            yield f"- of all arguments, {key}: {json.dumps(value, ensure_ascii=False)}"
+        if key not in ("type", "properties") and schema.get(key):
+            yield f"- of all arguments, {key}: {json.dumps(schema[key], ensure_ascii=False)}"
 
 
 def difference_text(pin: Pin | None, listing: Listing) -> str:
     """Return the differences between `listing` and what was accepted, line by line."""
-    if pin is None:
-        return ""
-    lines = list(_difference(pin, listing))
-    if not lines:
-        return ""
-    cut = [f"  … {len(lines) - MAX_LINES} more lines"] if len(lines) > MAX_LINES else []
-    return "\n".join(["What is different:", *lines[:MAX_LINES], *cut])
+    lines = list(_difference(pin, listing)) if pin is not None else []
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = [f"  … {len(lines) - MAX_LINES} more lines"]
+    return "\n".join(["What is different:", *lines]) if lines else ""
 
 
 def _difference(pin: Pin, listing: Listing) -> Iterator[str]:
@@ -139,9 +133,6 @@ def _definition_lines(definition: Mapping[str, Any] | None) -> list[str]:
 
 CONNECT_SECONDS = 120.0
 """How long a server may take to start; the first time, its program may have to be downloaded."""
-TEST_SECONDS = 60.0
-"""How long a server that is tested may take to start, as in a call; a shorter ``timeout`` of its entry applies."""
-NOTICE_SECONDS = 5.0
 LIST_SECONDS = 30.0
 """How long a server may take to answer after it is connected."""
 Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -167,55 +158,34 @@ def find_server(context: CommandContext, name: str) -> Server:
     return servers[name]
 
 
-async def query_server(
-    turn: Turn,
+def ask_server(
+    context: CommandContext,
     name: str,
     server: ServerSettings,
     request: Mapping[str, Any],
     more: Mapping[str, Any] = {"connect_seconds": CONNECT_SECONDS},
     show: Show | None = None,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Start a server, send it a request, and return the answer.
 
-    :param tell: called with a sentence if the answer takes long.
-    :raises ToolError: the request failed.
-    """
-    helper = Helper(turn.data_dir, os.environ)
-    seconds = more["connect_seconds"] + LIST_SECONDS
-    text = f"{name} has not answered yet; it may take {more['connect_seconds']:g} s (Ctrl-C stops)"
-    notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, tell, text)
-    try:
-        spec = {**spec_of(name, server, os.environ, turn.vault, turn.data_dir), **more}
-        async with asyncio.timeout(seconds):
-            return await helper.request({**request, "server": spec}, ask=show)
-    except TimeoutError:
-        raise ToolError(f"it did not answer within {seconds:g} s", code="timeout") from None
-    finally:
-        notice.cancel()
-        await helper.close()
-
-
-async def try_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
-    """Return what a server lists now, and wait no longer for it than a call does."""
-    more = {"connect_seconds": min(TEST_SECONDS, server.timeout or TEST_SECONDS)}
-    return Listing(await query_server(turn, name, server, {"do": "list"}, more, tell=_tell))
-
-
-def _tell(text: str) -> None:
-    from click import echo
-
-    echo(text, err=True)
-
-
-def ask_server(context: CommandContext, name: str, server: ServerSettings, request: Mapping[str, Any], *more: Any) -> Any:
-    """Do the same as :func:`query_server`, for a command.
-
+    :param more: what the helper is told of the server beside its configuration.
+    :param show: answers the questions of the request.
     :raises ConfigError: the request failed.
     """
-    patient: Any = more or ({"connect_seconds": CONNECT_SECONDS}, None, _tell)  # a login takes as long as the user does
+
+    async def work(turn: Turn) -> Any:
+        helper = Helper(turn.data_dir, os.environ)
+        try:
+            spec = {**spec_of(name, server, os.environ, turn.vault, turn.data_dir), **more}
+            async with asyncio.timeout(more["connect_seconds"] + LIST_SECONDS):
+                return await helper.request({**request, "server": spec}, ask=show)
+        except TimeoutError:
+            raise ToolError("it did not answer in time", code="timeout") from None
+        finally:
+            await helper.close()
+
     try:
-        return context.run(lambda turn: query_server(turn, name, server, request, *patient))
+        return context.run(work)
     except ToolError as error:
         step = error.next_step.removeprefix("the user runs: ") or f"moryflow mcp test {name}"
         raise ConfigError(f"{name}: {error.message}", next_step=step) from error

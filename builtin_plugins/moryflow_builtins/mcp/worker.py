@@ -15,7 +15,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -37,16 +38,12 @@ from .definitions import FIELDS, MAX_PROMPT, MAX_TOOLS, tool_hash
 from .helper import servers_mark
 from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
-from .transports import MAX_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
+from .transports import MAX_BYTES, MAX_LAST_LINES, JudgedTransport, ServerGone, connected_program, host_of
 
 LONGEST_LIST = 20_000
-"""How many tools of a server are counted at most."""
+"""How many entries of a list are counted at most."""
 MAX_PAGES = MAX_TOOLS
 """How many pages of a list are asked for at most; a server may never end its list."""
-MAX_LISTED = 1000
-"""How many resources, and how many prompts, of a server are read at most."""
-LIST_SECONDS = 60.0
-"""How old the list of tools may be with which a call is checked; an older one is fetched again."""
 _BACKSTOP = 3600.0
 _STATUS_ONLY = ("Server returned an error response", "Session terminated", "Not Found")
 """Messages of the SDK for an HTTP status without a message of the server."""
@@ -84,13 +81,13 @@ class McpConnection:
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self.spec = spec
-        self._program = ServerProgram(spec) if spec.get("command") else None
-        self._http = JudgedTransport(spec["url"]) if self._program is None else None
+        self._http = JudgedTransport(spec["url"]) if "url" in spec else None
+        self._last_lines: deque[str] = deque(maxlen=MAX_LAST_LINES)
         self._client: Any = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
-        self._listing: dict[str, Any] | None = None
-        self._listed_at = 0.0
+        self._listing: dict[str, Any] = {}
+        self._changed = True
         self._lock = asyncio.Lock()
         self._calls: list[Request] = []
         self._task = asyncio.create_task(self._live())
@@ -98,9 +95,9 @@ class McpConnection:
     @property
     def ended(self) -> bool:
         """Whether a new connection has to be made."""
-        if self._task.done() or (self._program and self._program.ended):
-            return True
-        return self._http is not None and (self._http.refused or self._http.lost)
+        if self._leave.is_set() or self._task.done():
+            return True  # a server that does not know the session any more answers 404
+        return self._http is not None and (self._http.refused or self._http.failure.startswith("HTTP 404"))
 
     async def close(self) -> None:
         """End the connection, and the program with it."""
@@ -114,35 +111,32 @@ class McpConnection:
 
         :raises Exception: anything that goes wrong; :func:`explain` turns it into code and message.
         """
+        seconds = self.spec.get("connect_seconds", 60)
         try:
-            async with asyncio.timeout(self.spec.get("connect_seconds", 60)):
+            async with asyncio.timeout(seconds):
                 await asyncio.shield(self._ready)
         except TimeoutError:
-            raise ServerGone(f"it did not answer within {self.spec.get('connect_seconds', 60):g} s") from None
+            raise ServerGone(f"it did not answer within {seconds:g} s") from None
         self._calls.append(request)
-        work = asyncio.ensure_future(getattr(self, f"_{request.do}")(request))
-        gone = asyncio.ensure_future(self._program.wait() if self._program else asyncio.Event().wait())
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ServerGone(self._why_ended())
-            return work.result()
+            return await getattr(self, f"_{request.do}")(request)
         except Exception as error:
             if self._http is not None and self._http.refused:
                 raise LoginNeeded("it wants a login") from error
             if isinstance(error, MCPError) and (error.error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed"):
-                raise ServerGone(self._why_ended()) from error
+                self._leave.set()
+                raise ServerGone("; ".join(("it ended", *self._said()))) from error
             if self._http is not None and self._http.failure and str(error) in _STATUS_ONLY:
                 raise ServerGone(f"{explain(error)['message']}; {self._http.failure}") from error
             raise
         finally:
             self._calls.remove(request)
-            gone.cancel()
-            work.cancel()
 
-    def _why_ended(self) -> str:
-        words = self._program.last_words() if self._program else ""
-        return "; ".join(filter(None, ("it ended" if self._program else "the connection was closed", words)))
+    def _said(self) -> list[str]:
+        """Return what the server said last: an HTTP status, or lines on standard error."""
+        lines = " / ".join(line for line in self._last_lines if line.strip())[-1500:]
+        more = self._http.failure if self._http else lines and f"it said: {lines}"
+        return [more] if more else []
 
     # ---------------------------------------------------------------- the connection
 
@@ -153,18 +147,14 @@ class McpConnection:
                 await self._leave.wait()
         except BaseException as error:
             if not self._ready.done():
-                self._ready.set_exception(self._connection_error(error))
+                said = explain(error)
+                failure = ServerGone("; ".join((f"it cannot be connected to: {said['message']}", *self._said())))
+                if said["code"] == "mcp_login" or (self._http is not None and self._http.refused):
+                    failure = LoginNeeded(said["message"] if said["code"] == "mcp_login" else "it wants a login")
+                self._ready.set_exception(failure)
                 self._ready.exception()  # mark it as retrieved: perhaps nobody waits for it
             if isinstance(error, asyncio.CancelledError):
                 raise
-
-    def _connection_error(self, error: BaseException) -> ServerGone:
-        """Return the error for requests that wait for the connection."""
-        said = explain(error)
-        if said["code"] == "mcp_login" or (self._http is not None and self._http.refused):
-            return LoginNeeded(said["message"] if said["code"] == "mcp_login" else "it wants a login")
-        more = self._http.failure if self._http else self._program.last_words() if self._program else ""
-        return ServerGone(f"it cannot be connected to: {'; '.join(filter(None, (said['message'], more)))}")
 
     def _make_client(self) -> Client:
         info = Implementation(name="moryflow", version=self.spec.get("client_version", "0"))
@@ -175,10 +165,9 @@ class McpConnection:
             "elicitation_callback": self._elicit,
             "cache": None,
         }
-        if self._program is not None:
-            return Client(self._program.connect(), **common)
+        if self._http is None:
+            return Client(connected_program(self.spec, self._last_lines), **common)
         timeout = httpx2.Timeout(30.0, read=self.spec.get("timeout") or 300.0)
-        assert self._http is not None
         auth = signed_in(self.spec)
         http = httpx2.AsyncClient(
             transport=self._http, headers=self.spec["headers"], auth=auth, timeout=timeout, trust_env=False
@@ -188,7 +177,7 @@ class McpConnection:
 
     async def _notified(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
-            self._listed_at = 0.0
+            self._changed = True
 
     async def _elicit(self, _: Any, params: Any) -> ElicitResult | ErrorData:
         """Ask the user, in the name of the running call; if several calls run, decline, because it is not clear which."""
@@ -201,7 +190,7 @@ class McpConnection:
     # ---------------------------------------------------------------- requests
 
     async def _list(self, _: Request) -> Any:
-        return await self._current_list(fresh=True)
+        return await self._list_now()
 
     async def _call(self, request: Request) -> Any:
         """Call a tool, if it is unchanged since the review; report it if any tool has changed."""
@@ -231,71 +220,46 @@ class McpConnection:
         return _plain(await self._client.read_resource(request.given["uri"]))
 
     async def _resources(self, _: Request) -> Any:
-        found = [each async for each in self._paged(self._client.list_resources, "resources")]
-        try:
-            templates = [each async for each in self._paged(self._client.list_resource_templates, "resource_templates")]
-        except MCPError:
-            templates = []
-        return {"resources": found, "templates": templates}
+        return [_plain(each) for each in (await self._paged(self._client.list_resources, "resources"))[0]]
 
-    async def _paged(self, work: Any, field: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield the entries of a paged list, at most :data:`MAX_LISTED`."""
-        cursor, left = None, MAX_LISTED
+    async def _paged(self, work: Any, field: str) -> tuple[list[Any], int]:
+        """Return at most :data:`MAX_TOOLS` entries of a list, and how many more there are."""
+        found, cursor = list[Any](), None
         for _ in range(MAX_PAGES):
             page = await work(cursor=cursor, cache_mode="refresh")
-            for each in getattr(page, field)[:left]:
-                yield each.model_dump(mode="json", by_alias=True, exclude_none=True)
-            left -= len(getattr(page, field)) or left
+            found += getattr(page, field)
             cursor = page.next_cursor
-            if not cursor or left <= 0:
-                return
+            if not cursor or len(found) > LONGEST_LIST:
+                break
+        return found[:MAX_TOOLS], max(0, len(found) - MAX_TOOLS)
 
-    async def _current_list(self, *, fresh: bool = False) -> dict[str, Any]:
-        """Return identity, tools and prompts of the server; fetched again if it reported a change, or after a while."""
+    async def _current_list(self) -> dict[str, Any]:
+        """Return identity, tools and prompts of the server; asked for again after it has reported a change."""
         async with self._lock:
-            if fresh or self._listing is None or time.monotonic() - self._listed_at > LIST_SECONDS:
-                self._listed_at = time.monotonic()
+            if self._changed:
+                self._changed = False
                 self._listing = await self._list_now()
             return self._listing
 
     async def _list_now(self) -> dict[str, Any]:
         info, capabilities = self._client.server_info, self._client.server_capabilities
         identity = {**self.spec["identity"], "name": info.name[:200] if info else ""}
-        if self._program is not None:
+        if self._http is None:
             identity["version"] = info.version[:200] if info else ""
         else:
             identity["host"] = host_of(self.spec["url"])
-        tools, beyond = await self._tools() if capabilities.tools is not None else ([], 0)
-        for tool in tools:
-            tool["hash"] = tool_hash(tool, identity)
+        tools, beyond = list[Any](), 0
+        if capabilities.tools is not None:
+            found, beyond = await self._paged(self._client.list_tools, "tools")
+            for whole in map(_plain, found):
+                tool = {name: whole[name] for name in FIELDS if name in whole}
+                tools.append({**tool, "hash": tool_hash(tool, identity)})
         said = {name: " ".join(str(getattr(info, name, "")).split())[:200] for name in ("name", "version")}
-        prompts = await self._prompts() if capabilities.prompts is not None else []
+        prompts = list[Any]()
+        if capabilities.prompts is not None:
+            prompts = [_prompt(_plain(each)) for each in (await self._paged(self._client.list_prompts, "prompts"))[0]]
         server = {**said, "protocol": self._client.protocol_version, "resources": capabilities.resources is not None}
         return {"identity": identity, "server": server, "tools": tools, "beyond": beyond, "prompts": prompts}
-
-    async def _tools(self) -> tuple[list[dict[str, Any]], int]:
-        found: list[dict[str, Any]] = []
-        cursor, count = None, 0
-        for _ in range(MAX_PAGES):
-            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-            count += len(page.tools)
-            found += [_definition(tool) for tool in page.tools[: MAX_TOOLS - len(found)]]
-            cursor = page.next_cursor
-            if not cursor or not page.tools or count > LONGEST_LIST:
-                break
-        return found, count - len(found)
-
-    async def _prompts(self) -> list[dict[str, Any]]:
-        try:
-            found = [each async for each in self._paged(self._client.list_prompts, "prompts")]
-        except (MCPError, ValidationError):
-            return []
-        return [_prompt(each) for each in found[:MAX_TOOLS]]
-
-
-def _definition(tool: Any) -> dict[str, Any]:
-    whole = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {name: whole[name] for name in FIELDS if name in whole}
 
 
 def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,8 +289,6 @@ def explain(error: BaseException) -> dict[str, str]:
         what = error.strerror if isinstance(error, OSError) else ""
         where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
         return {"code": "mcp_gone", "message": f"{what or error or type(error).__name__}{where}"[:500]}
-    if isinstance(error, UnicodeEncodeError):
-        return {"code": "mcp_failed", "message": "its url or a header has characters that HTTP does not take"}
     if isinstance(error, RuntimeError):  # the SDK raises it for a result that does not fit the tool's output schema
         return {"code": "mcp_invalid_result", "message": str(error)[:500]}
     if isinstance(error, ValidationError):
@@ -397,13 +359,11 @@ class McpWorker:
         """Return the connection to a server; make a new one if it has ended, or if the configuration has changed."""
         key = server["key"]
         known = self._connections.get(key)
-        if known is not None and (known.spec != server or known.ended):
-            del self._connections[key]
-            await known.close()
-            known = self._connections.get(key)
-        if known is None:
-            known = self._connections[key] = McpConnection(server)
-        return known
+        if known is None or known.spec != server or known.ended:
+            self._connections[key] = McpConnection(server)
+            if known is not None:
+                await known.close()
+        return self._connections[key]
 
 
 def end_servers() -> None:

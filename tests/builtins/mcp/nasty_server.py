@@ -40,9 +40,7 @@ def tools() -> list[dict[str, Any]]:
 
 
 def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str, Any]:
-    if MODE == "outlived":  # by a process that has its standard output
-        subprocess.Popen(["/bin/sleep", "3600"])
-    if MODE in ("dying", "outlived"):
+    if MODE == "dying":
         os._exit(7)
     if MODE == "silent" or args.get("text") == "wait":
         if STATE:
@@ -85,8 +83,6 @@ def shelf(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
         case "resources/list":
             return {"resources": [{"uri": "note://today", "name": "today", "description": "The note of today"}]}
-        case "resources/templates/list":
-            return {"resourceTemplates": [{"uriTemplate": "note://{day}", "name": "a day"}]}
         case "resources/read":
             uri = params["uri"]
             if uri == "note://picture":

@@ -79,7 +79,7 @@ def test_everything_has_prompts_and_resources(peers: tuple[Servers, object]) -> 
     commands = sorted(name for name in host.host.plugin_set.commands if name.startswith("everything:"))
     assert "everything:simple-prompt" in commands
     assert host.slash("/everything:simple-prompt").prompt.count("<mcp_prompt") == 1
-    listed = json.loads(host.command("mcp", "resources", "everything", "--json"))["resources"]
+    listed = json.loads(host.command("mcp", "resources", "everything", "--json"))
     read = host.call_tool("mcp_resource", server="everything", uri=listed[0]["uri"]).result
     assert read.status == "ok" and "<mcp_resource" in read.output
 

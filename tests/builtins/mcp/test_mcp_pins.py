@@ -48,14 +48,10 @@ WIDER = {"type": "object", "properties": {"text": {"type": "string"}, "path": {"
 DRIFT: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
     "the same": ([TOOL], {}),
     "description": ([{**TOOL, "description": "Say it loud"}], {"echo": "changed: description"}),
-    "wider schema": ([{**TOOL, "inputSchema": WIDER}], {"echo": "changed: inputSchema; new arguments: path"}),
-    "renamed": ([{**TOOL, "name": "say"}], {"say": "new; it is what 'echo' was", "echo": "the server has it no longer"}),
+    "wider schema": ([{**TOOL, "inputSchema": WIDER}], {"echo": "changed: inputSchema"}),
+    "renamed": ([{**TOOL, "name": "say"}], {"say": "new", "echo": "the server has it no longer"}),
     "new": ([TOOL, {**TOOL, "name": "b", "description": "B"}], {"b": "new"}),
     "gone": ([], {"echo": "the server has it no longer"}),
-    "invisible": (
-        [{**TOOL, "description": "Say\u200b it"}],
-        {"echo": "changed: description; it has invisible characters now"},
-    ),
     "hint": ([{**TOOL, "annotations": {}}], {"echo": "changed: annotations"}),
 }
 
@@ -203,24 +199,6 @@ def test_a_lock_that_was_edited_by_hand_is_named_and_the_command_stays(servers: 
         servers.command("mcp", "list")
 
 
-ADDED = [
-    (["hub", "--", "my server", "-x", "$A"], "moryflow mcp add -y hub -- 'my server' -x '$A'"),
-    (["hub", "--env", "KEY", "--cwd", "a b", "--", "run"], "moryflow mcp add -y hub --env=KEY '--cwd=a b' -- run"),
-    (["hub", "--url", "http://localhost:1/?a&b"], "moryflow mcp add -y hub '--url=http://localhost:1/?a&b'"),
-    (["hub", "--env", "KEY=secret", "--", "run"], "the same command with -y before NAME"),
-]
-
-
-@pytest.mark.parametrize(("words", "step"), ADDED)
-def test_where_nobody_can_be_asked_the_next_step_can_be_typed_as_it_stands(
-    servers: Servers, words: list[str], step: str
-) -> None:
-    """The whole command with ``-y`` where click reads it; a secret is not printed again (CONTRACT §1)."""
-    with pytest.raises(ConfigError) as caught:
-        servers.command("mcp", "add", *words)
-    assert caught.value.next_step == step
-
-
 def test_a_server_that_cannot_be_added_leaves_nothing(servers: Servers) -> None:
     """No entry that would be said to be new in every run; the same command works once it is mended."""
     environment = {**os.environ, "MORYFLOW_HOME": str(servers.home)}
@@ -255,22 +233,6 @@ def test_drift_withholds_until_a_review(servers: Servers, tmp_path: Path) -> Non
     result = servers.call("s", "echo", text="x").result
     assert (result.status, result.code) == ("error", "mcp_drift") and "moryflow mcp review s" in result.output
     assert servers.lock()["s"]["withheld"] == {"echo": "changed: description"}
-
-
-def test_drift_that_cannot_be_noted_costs_no_result(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk: the tool has run, and a model that hears of a failure would run it again; what changed stays refused."""
-
-    def full(*_: Any) -> None:
-        raise ConfigError("it cannot be written: No space left on device")
-
-    state = tmp_path / "tools.json"
-    other = {**TOOL, "name": "other"}
-    state.write_text(json.dumps([TOOL, other]))
-    servers.review({"s": settings_of("state", str(state))})
-    state.write_text(json.dumps([{**TOOL, "description": "Send it to me"}, other]))
-    monkeypatch.setattr("moryflow_builtins.mcp.calls.note_withheld", full)
-    assert servers.call("s", "other", text="a").result.output == "a"
-    assert servers.call("s", "echo", text="x").result.code == "mcp_drift"
 
 
 def test_a_hint_lifts_no_question(servers: Servers) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,10 @@ def shelf(servers: Servers, tmp_path: Path) -> Servers:
     ("typed", "expected"),
     [
         ("Ada", {"who": "Ada"}),
-        ('"Ada Lovelace" very kind', {"who": "Ada Lovelace", "tone": "very kind"}),
-        ("tone=warm who=Ada Lovelace", {"tone": "warm", "who": "Ada Lovelace"}),
-        ("Ada 'unended", {"who": "Ada", "tone": "'unended"}),
+        ("Ada very  kind ", {"who": "Ada", "tone": "very  kind"}),
     ],
 )
-def test_arguments_are_words_in_their_order_or_by_name(typed: str, expected: dict[str, str]) -> None:
+def test_arguments_are_words_in_their_order(typed: str, expected: dict[str, str]) -> None:
     assert arguments_in(typed, "shelf", PROMPT) == expected
 
 
@@ -108,7 +105,7 @@ def test_a_long_resource_is_truncated_and_an_image_is_shown(shelf: Servers) -> N
     long = shelf.call_tool("mcp_resource", server="shelf", uri="note://long").result
     assert len(long.output) < 100_000
     picture = shelf.call_tool("mcp_resource", server="shelf", uri="note://picture").result
-    assert len(picture.images) == 1 and re.search("an image", picture.output)
+    assert len(picture.images) == 1 and "an image" in picture.output
 
 
 def test_servers_without_resources_cost_no_tool(servers: Servers) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +47,7 @@ def test_a_redirect_elsewhere_is_not_followed(bad: tuple[Servers, dict[str, Any]
 
 
 def test_a_list_that_changes_at_each_call_is_withheld(bad: tuple[Servers, Any, Any]) -> None:
-    """No notice comes without a stream, so the list is old for a minute at most; a new connection sees it at once."""
+    """A new connection is compared with the pin."""
     host, _, _ = bad
     result = host.call("changing", "echo", text="x").result
     assert (result.status, result.code) == ("error", "mcp_drift") and "changed: description" in result.output
@@ -114,60 +112,6 @@ def test_what_a_server_names_is_judged_like_any_address(own: str, named: str) ->
     """Private and local addresses are the person's to name, not a server's; keys go over https (S0.37)."""
     with pytest.raises(httpx2.ConnectError, match=r"connections to .* are refused"):
         asyncio.run(JudgedTransport(own).check(httpx2.URL(named)))
-
-
-@pytest.mark.parametrize(
-    ("answer", "refused"),
-    [
-        ("127.0.0.1", True),
-        ("0.0.0.0", True),
-        ("::", True),
-        ("169.254.169.254", True),
-        ("::ffff:169.254.169.254", True),
-        ("::ffff:127.0.0.1", True),
-        ("64:ff9b::a9fe:a9fe", True),
-        ("10.1.2.3", False),
-        ("100.100.1.1", False),
-        ("fd12::1", False),
-        ("93.184.215.14", False),
-    ],
-)
-def test_a_name_of_a_server_never_comes_to_mean_this_machine(
-    monkeypatch: pytest.MonkeyPatch, answer: str, refused: bool
-) -> None:
-    """Whoever owns the name says later what it leads to; the person meant none of these, in any form (R30)."""
-
-    async def resolved(*_: Any, **__: Any) -> list[Any]:
-        return [(0, 0, 0, "", (answer, 443))]
-
-    async def check() -> None:
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
-        await JudgedTransport("https://hub.example/mcp").check(httpx2.URL("https://hub.example/mcp"))
-
-    with pytest.raises(httpx2.ConnectError, match=r"connections to .* are refused") if refused else nullcontext():
-        asyncio.run(check())
-
-
-def test_an_answer_that_would_grow_when_it_is_unpacked_is_not_read() -> None:
-    """The bound is on what is read, and a thousandth of it may be sent."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb)
-        await writer.drain()
-        writer.close()
-
-    async def work() -> None:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-            async with httpx2.AsyncClient(transport=JudgedTransport(url)) as client:
-                await client.get(url)
-
-    asked: list[bytes] = []
-    bomb = gzip.compress(bytes(40 * 1024 * 1024))
-    with pytest.raises(httpx2.ReadError, match="compressed with 'gzip'"):
-        asyncio.run(work())
-    assert b"accept-encoding: identity" in asked[0].lower() and b"gzip" not in asked[0].lower()
 
 
 @pytest.fixture(scope="module")
