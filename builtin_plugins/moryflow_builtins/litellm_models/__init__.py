@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,10 +27,8 @@ from moryflow_sdk import (
 from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with_limits
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from moryflow_sdk.chat_completions import Endpoint
-    from moryflow_sdk.chat_completions.profile import Profile, Profiles
+    from moryflow_sdk.chat_completions.profile import Profile
     from moryflow_sdk.chat_completions.request import Encoder
 
 
@@ -103,17 +100,11 @@ class LitellmModels(BaseProvider):
     name = "litellm_models"
     prefixes = (*SERVICES, ANY)
 
-    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str], refusals: Path | None = None) -> None:
+    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environ
-        self._refusals = refusals
+        self._profiles: dict[str, Profile] = {}
         self._said: set[tuple[str, str]] = set()
-
-    @cached_property
-    def _profiles(self) -> Profiles:
-        from moryflow_sdk.chat_completions.profile import Profiles
-
-        return Profiles(self._refusals)
 
     def find(self, model: str) -> ModelInfo | None:
         """Return a model with a prefix in :data:`SERVICES`, ``litellm/…``, or a name of a known family that litellm lists."""
@@ -151,20 +142,19 @@ class LitellmModels(BaseProvider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         from moryflow_sdk.chat_completions import Answer
         from moryflow_sdk.chat_completions.client import refusal_of
+        from moryflow_sdk.chat_completions.profile import Profile
         from moryflow_sdk.chat_completions.request import Encoder
-        from moryflow_sdk.chat_completions.transport import named_certificates
 
         from .engine import from_exception, start
 
         endpoint = self._endpoint(request.model)
-        named_certificates()
         loading = asyncio.wrap_future(start())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(loading), SHOW_AFTER)
         if not loading.done():
             yield Status(text="loading litellm")
         name, encoder = request.model.name, Encoder(endpoint)
-        profile = self._profiles.of(endpoint.base_url, request.model.id)
+        profile = self._profiles.setdefault(request.model.id, Profile())
         call = await self._call(loading, request, encoder, profile)
         for what in encoder.left_out(request, profile):
             if (name, what) not in self._said:
@@ -202,8 +192,6 @@ class LitellmModels(BaseProvider):
                 if attempt > ADAPTATIONS or not encoder.learn(failure, request, request.model.name, profile):
                     raise failure from error
             else:
-                if attempt > 1:
-                    self._profiles.keep(encoder.endpoint.base_url, request.model.id)
                 return answer
         raise AssertionError("unreachable")
 
@@ -315,4 +303,4 @@ def _listed(prefixes: Collection[str]) -> list[str]:
 @hookimpl(before="local_model")
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer the models that litellm serves."""
-    return [LitellmModels(ctx.config, getattr(ctx, "environ", os.environ), ctx.home / "cache" / "refusals.json")]
+    return [LitellmModels(ctx.config, getattr(ctx, "environ", os.environ))]

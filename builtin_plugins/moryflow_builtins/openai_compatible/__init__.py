@@ -18,8 +18,6 @@ from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelP
 from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with_limits
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
     from moryflow_sdk.chat_completions.effort import EffortStyle
     from moryflow_sdk.chat_completions.endpoint import JsonMode
@@ -38,9 +36,8 @@ class OpenAICompatible(BaseProvider):
 
     name = "openai_compatible"
 
-    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str], refusals: Path | None = None) -> None:
+    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
-        self._refusals = refusals
         self._environ = environ
         self._clients: dict[str, ChatClient] = {}
         self._first_listed: dict[str, str] = {}
@@ -136,7 +133,7 @@ class OpenAICompatible(BaseProvider):
 
         client = self._clients.get(prefix)
         if client is None:
-            client = self._clients[prefix] = ChatClient(self._endpoint(prefix), self._refusals)
+            client = self._clients[prefix] = ChatClient(self._endpoint(prefix))
         return client
 
     def _endpoint(self, prefix: str) -> Endpoint:
@@ -203,7 +200,7 @@ config_model = ModelsSettings
 @hookimpl(before=("litellm_models", "local_model"))
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer the models of chat-completions services."""
-    return [OpenAICompatible(ctx.config, getattr(ctx, "environ", os.environ), ctx.home / "cache" / "refusals.json")]
+    return [OpenAICompatible(ctx.config, getattr(ctx, "environ", os.environ))]
 
 
 # ---------------------------------------------------------------- Well-known services and models

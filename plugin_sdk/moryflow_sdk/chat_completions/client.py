@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any, cast
 
 from moryflow_sdk.errors import ModelError, redact
@@ -17,11 +16,10 @@ from moryflow_sdk.models import ModelEvent, ModelRequest, Status
 from .answer import Answer, Delta
 from .endpoint import Endpoint
 from .failures import WIRE_ERRORS, TimedOut, check, connection_error, from_status, next_step, unsendable
-from .profile import Profiles
+from .profile import Profile
 from .request import Encoder
 from .sse import DONE, AnswerReader
 from .transport import HttpClient, HttpResponse, WarmUp
-from .written_calls import written_calls
 
 AFTER_FINISH = 5.0
 """Seconds to wait for token counts once the model has said why it stopped."""
@@ -43,18 +41,15 @@ LIST_BODY = 8 * 1024 * 1024
 
 
 class ChatClient:
-    """A client of one server. It may be used for many calls, and from one event loop after another.
+    """A client of one server. It may be used for many calls, and from one event loop after another."""
 
-    :param refusals: a file in which other processes find for a day what this server has refused.
-    """
-
-    def __init__(self, endpoint: Endpoint, refusals: Path | None = None) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._encoder = Encoder(endpoint)
         self._warm_up = WarmUp(endpoint)
         self._client: HttpClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._profiles = Profiles(refusals)
+        self._profiles: dict[str, Profile] = {}
         self._said: set[tuple[str, str]] = set()
 
     def prepare(self) -> None:
@@ -68,8 +63,7 @@ class ChatClient:
         """
         try:
             async with contextlib.aclosing(self._events(request, name)) as events:
-                offered = {tool.name for tool in request.tools}
-                async for event in written_calls(events, offered) if offered else events:
+                async for event in events:
                     yield event
         except ModelError as error:
             # A message may quote a page or a chunk, and that may repeat the request with the key in it.
@@ -137,12 +131,10 @@ class ChatClient:
 
     async def _ask(self, client: HttpClient, request: ModelRequest, name: str) -> HttpResponse:
         """Send a request; send it again without a parameter, a field or a tool that the server names in its refusal."""
-        profile = self._profiles.of(self.endpoint.base_url, name)
+        profile = self._profiles.setdefault(name, Profile())
         for attempt in count(1):
             response = await self._send(client, "POST", "/chat/completions", self._encoder.body(request, name, profile))
             if 200 <= response.status < 300:
-                if attempt > 1:
-                    self._profiles.keep(self.endpoint.base_url, name)
                 return response
             error = await self._failure(response)
             if attempt > ADAPTATIONS or not self._encoder.learn(error, request, name, profile):
@@ -151,7 +143,7 @@ class ChatClient:
 
     def _refused(self, request: ModelRequest, name: str) -> Iterator[Status]:
         """Say once what the server did not take of what somebody asked for."""
-        for what in self._encoder.left_out(request, self._profiles.of(self.endpoint.base_url, name)):
+        for what in self._encoder.left_out(request, self._profiles[name]):
             if (name, what) not in self._said:
                 self._said.add((name, what))
                 yield refusal_of(self.endpoint, what, name)

@@ -4,14 +4,12 @@ httpcore would add a pool for many hosts, other protocols and other event loops,
 of a start. Importing this module imports h11.
 
 This module uses its own protocol class because asyncio's streams do not tell whether data is waiting to be read. We need to
-know before a connection is used again, and before it is encrypted: unrequested data would be read as the next answer, or as
-data that TLS protects.
+know that before a connection through a proxy is encrypted: the data would be taken for data that TLS protects.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 import ssl
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -25,8 +23,6 @@ _NEXT_ADDRESS = 0.25
 """Seconds after which the next address of a host name is tried in parallel (RFC 8305)."""
 _MAX_CAME = 256 * 1024
 """Received bytes that may wait to be read; beyond that, the transport stops receiving."""
-_LOOK = 0.02
-"""Seconds between two checks whether all data was sent; asyncio has no notification for data that waits below TLS."""
 
 
 class ByteStream(asyncio.Protocol):
@@ -38,7 +34,6 @@ class ByteStream(asyncio.Protocol):
         self._error: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._is_held_up = False
-        self._socket: asyncio.Transport  # the lowest transport, which knows what the system has accepted
         self._transport: asyncio.Transport
 
     @classmethod
@@ -73,12 +68,8 @@ class ByteStream(asyncio.Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all data was sent, and the other side has sent nothing and is still connected; asks the socket itself."""
-        if self._came or self._ended or self._transport.is_closing() or self._socket.get_write_buffer_size():
-            return False
-        look = select.poll()
-        look.register(self._socket.get_extra_info("socket").fileno(), select.POLLIN)
-        return not look.poll(0)
+        """Whether the other side has sent nothing that was not read, and is still connected as far as is known."""
+        return not (self._came or self._ended or self._transport.is_closing())
 
     async def read(self) -> bytes:
         """Return the received bytes, waiting until there are any; at the end return ``b""``.
@@ -101,11 +92,9 @@ class ByteStream(asyncio.Protocol):
             raise self._error
         return b""
 
-    async def send(self, data: bytes) -> None:
-        """Send `data`; return when the system has accepted it, or earlier if the other side answers or disconnects."""
+    def send(self, data: bytes) -> None:
+        """Send `data`, as fast as the other side takes it."""
         self._transport.write(data)
-        while self._socket.get_write_buffer_size() and not self._came and not self._ended:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)
 
     def abort(self) -> None:
         """Drop the connection at once, without TLS's closing handshake, which could block."""
@@ -115,7 +104,7 @@ class ByteStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._socket = self._transport = transport
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         self._came += data
@@ -163,7 +152,7 @@ class ServerAddress(NamedTuple):
 class Connection:
     """Sends one request after another. Only one caller may use it at a time; after a failure it cannot be used again.
 
-    :param timeout: seconds for sending a request, for the head of its answer, and for each further piece.
+    :param timeout: seconds for a request and the head of its answer, and for each further piece.
     """
 
     def __init__(self, stream: ByteStream, timeout: float) -> None:
@@ -224,7 +213,7 @@ class Connection:
         """Send a request in one piece, and return the head of its answer.
 
         :raises ValueError: the request contains characters that are not allowed.
-        :raises TimedOut: the server did not accept the request, or did not answer, in time.
+        :raises TimedOut: the server did not answer in time.
         :raises NoAnswer: the connection ended before a single byte of an answer.
         :raises Broken: the connection ended in the middle of the answer, or the answer is not HTTP.
         """
@@ -236,9 +225,8 @@ class Connection:
         except h11.LocalProtocolError as error:
             raise ValueError(str(error)) from error
         try:
-            async with asyncio.timeout(self._timeout) as limit:
-                await self._stream.send(out)
-                limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
+            self._stream.send(out)
+            async with asyncio.timeout(self._timeout):
                 while not isinstance(event := await self._event(), h11.Response):
                     if not isinstance(event, h11.InformationalResponse):
                         raise Broken("the connection was closed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -19,25 +20,17 @@ from .endpoint import Endpoint
 
 # The patterns are texts, so that re compiles (and caches) them with the first error and not at the start of a turn.
 _CONTEXT = (
-    r"(?i)context[ _-]?(length|window|size|limit)|maximum context|too many (input )?tokens"
-    r"|(prompt|input|request|message)s? (is |are )?too (long|large)"
-    r"|reduce (the|your) (length|prompt|input|message)|input length|exceed\w* .{0,40}\btokens?\b|token limit"
+    r"(?i)context[ _-]?(length|window|size|limit)|maximum context|too many (input )?tokens|exceed_context"
+    r"|(prompt|input|request|message)s? (is |are )?too (long|large)|reduce the length|input length|token limit"
 )
 _OUTPUT_LIMIT = r"(?i)\bmax(_completion|_output|imum output)?[_ ]tokens\b"
-_QUOTA = (
-    r"(?i)insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|payment required"
-    r"|out of credits"
-)
+_QUOTA = r"(?i)insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|out of credits"
 _BAD_KEY = (
-    r"(?i)\bapi[ _-]?key\b.{0,40}\b(invalid|not valid|incorrect|missing|expired)"
-    r"|(invalid|incorrect|missing|expired) (x-)?api[ _-]?key|api_key_invalid"
+    r"(?i)(invalid|incorrect|missing|expired) (x-)?api[ _-]?key|api_key_invalid"
+    r"|\bapi[ _-]?key\b.{0,40}\b(not valid|invalid|incorrect|missing|expired)"
 )
 _ADVICE = (
     (r"(?i)\bcertificate", "where your network signs certificates itself, export SSL_CERT_FILE=FILE.pem with its certificate"),
-    (
-        r"(?i)HTTP 407|proxy answered 407|proxy authentication",
-        "put user and password into the proxy's address: export HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
-    ),
     (r"(?i)\bproxy\b", "check the proxy in HTTPS_PROXY or HTTP_PROXY, or add the server to NO_PROXY"),
     (
         r"(?i)\b(tools?|functions?)`?( use| calls?| calling)? ((is|are) not (supported|enabled)|param requires --jinja)"
@@ -47,20 +40,17 @@ _ADVICE = (
     ),
 )
 """Pairs of a pattern for the message and the advice that helps."""
-_MESSAGES = ("message", "error", "detail", "msg", "status_msg", "faultstring", "title")
-_TRY_AGAIN = r"(?i)(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?"
 
 _WORDS: tuple[tuple[str, ModelErrorCode], ...] = (
-    (r"context_length|context_window|exceed_context|prompt_too_long|request_too_large", "context"),
-    (r"insufficient_(quota|funds|balance)|billing|payment", "auth"),
-    (r"invalid_api_key|authentication|unauthori[sz]ed|permission|forbidden", "auth"),
+    (r"insufficient_|billing|payment|api_key|authentication|unauthori[sz]ed|permission|forbidden", "auth"),
     (r"rate_limit|too_many_requests|resource_exhausted|throttl", "rate_limit"),
     (r"content_(policy|filter)|safety|moderation", "content_filter"),
-    (r"(model_)?not_found", "not_found"),
+    (r"not_found", "not_found"),
     (r"timeout|timed_out|deadline", "timeout"),
-    (r"overloaded|server_error|internal|unavailable|capacity|bad_gateway", "overloaded"),
+    (r"overloaded|server_error|internal|unavailable", "overloaded"),
     (r"invalid_request|bad_request|unsupported|validation|invalid_argument", "bad_request"),
 )
+"""What the kind of an error object says, if the object has no status."""
 _STATUS: dict[int, ModelErrorCode] = {
     401: "auth", 402: "auth", 403: "auth", 404: "not_found", 408: "timeout", 409: "overloaded", 410: "not_found",
     413: "context", 425: "overloaded", 429: "rate_limit", 499: "timeout", 504: "timeout", 522: "timeout", 524: "timeout",
@@ -71,55 +61,28 @@ def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: 
     """Return the error for an answer whose HTTP status is not 200."""
     if 300 <= status < 400:
         return _redirect(status, headers.get("location", ""), endpoint)
-    detail = _detail(body)
-    text = " ".join(filter(None, (detail.kind, detail.message)))
-    code = _by_status(status)
-    wait = retry_after(headers) if detail.wait is None else detail.wait
-    if code == "rate_limit" and wait is None and re.search(_QUOTA, text):
-        code = "auth"
-    elif code not in ("auth", "rate_limit") and _is_context(detail):
-        code = "context"
-    elif status in (400, 422) and re.search(r"content_(policy|filter)", text):
-        code = "content_filter"
-    elif status in (400, 422) and re.search(_BAD_KEY, text):
-        code = "auth"
-    if wait is None and code in ("rate_limit", "overloaded"):
-        wait = _asked_to_wait(detail.message)
-    quota = status == 402 or bool(re.search(_QUOTA, text))
-    error = _error(code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=quota)
-    error.param = detail.param
-    return error
+    text = body.decode(errors="replace")
+    try:
+        detail = _Detail.of(json.loads(text))
+    except (ValueError, RecursionError):
+        detail = _Detail(_short(text))
+    wait = retry_after(headers)
+    if wait is None and (told := re.search(r'"retryDelay": ?"([\d.]{1,9})s"', text)):
+        wait = _number(told[1])  # Google says it in the body
+    return _error(_by_status(status), detail, endpoint, status, wait)
 
 
 def from_object(value: Any, endpoint: Endpoint) -> ModelError:
     """Return the error for an error object that came with status 200, alone or inside the stream."""
     detail = _Detail.of(value)
-    code = _by_words(detail)
-    quota = bool(re.search(_QUOTA, f"{detail.kind} {detail.message}"))
-    if code == "rate_limit" and detail.wait is None and quota:
-        code = "auth"
-    wait = detail.wait if detail.wait is not None else _asked_to_wait(detail.message)
-    return _error(
-        code, detail.message or "the provider reported an error", endpoint, status=detail.status, wait=wait, quota=quota
-    )
+    fallback: ModelErrorCode = _by_status(detail.status) if detail.status and detail.status >= 400 else "overloaded"
+    told: list[ModelErrorCode] = [code for pattern, code in _WORDS if re.search(pattern, detail.kind)]
+    return _error(told[0] if told else fallback, detail, endpoint, detail.status, None)
 
 
 def is_error(value: Mapping[str, Any]) -> bool:
-    """Whether a chunk, a choice or its delta reports a failure: with ``{"error": …}`` or, if it contains no part of an answer,
-    in one of the forms that some servers use instead."""
-    if value.get("error"):
-        return True
-    if value.get("choices") or "delta" in value or "content" in value:
-        return False
-    if value.get("success") is False or any(value.get(key) in ("error", "failed") for key in ("object", "type", "status")):
-        return True
-    base: Any = value.get("base_resp")
-    if isinstance(base, dict) and cast("dict[str, Any]", base).get("status_code"):
-        return True
-    if any(value.get(key) and isinstance(value[key], str | list | dict) for key in ("errors", "detail", "fault")):
-        return True
-    is_told = any(isinstance(value.get(key), str) and value[key] for key in ("message", "msg"))
-    return is_told and str(value.get("code") or "0").lower() not in ("0", "200", "ok", "success")
+    """Whether a chunk, a choice or its delta reports a failure: as ``{"error": …}``, or in the form of vLLM and Anthropic."""
+    return bool(value.get("error")) or "error" in (value.get("object"), value.get("type"))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -141,6 +104,14 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max((date - datetime.now(UTC)).total_seconds(), 0.0)
 
 
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return min(max(number, 0.0), 1e9) if number == number else None
+
+
 def plain(text: str) -> str:
     """Return the words of `text` on one line, without HTML tags, control characters and lone surrogates."""
     text = re.sub(r"(?is)<(script|style)\b.*?</\1\s*>|<[^<>]{0,2000}>", " ", whole(text))
@@ -156,13 +127,14 @@ def whole(text: str) -> str:
     return text
 
 
+@dataclass(frozen=True)
 class _Detail:
-    """The content of an error body: a message, words for its kind, perhaps a parameter, a status and a time to wait."""
+    """The content of an error body: a message, words for its kind, perhaps a status and the parameter that is refused."""
 
-    def __init__(
-        self, message: str = "", kind: str = "", status: int | None = None, wait: float | None = None, param: str = ""
-    ) -> None:
-        self.message, self.kind, self.status, self.wait, self.param = message, kind, status, wait, param
+    message: str = ""
+    kind: str = ""
+    status: int | None = None
+    param: str = ""
 
     @classmethod
     def of(cls, value: Any) -> _Detail:
@@ -171,33 +143,19 @@ class _Detail:
         if not isinstance(value, dict):
             return cls(_short(value))
         found = cast("dict[str, Any]", value)
-        for key in ("error", "errors", "detail", "base_resp", "fault"):
-            inner: Any = found.get(key)
-            if isinstance(inner, dict | list):
-                return cls.of(inner)
-        words = [str(found[key]) for key in ("code", "type", "status", "error_type") if isinstance(found.get(key), str)]
-        numbers = (_number(str(found.get(key, ""))) for key in ("code", "status", "status_code", "http_code"))
+        for key in ("error", "detail"):
+            if isinstance(found.get(key), dict | list):
+                return cls.of(found[key])
+        words = [str(found[key]) for key in ("code", "type", "status") if isinstance(found.get(key), str)]
+        numbers = (_number(str(found.get(key, ""))) for key in ("code", "status"))
         status = next((int(number) for number in numbers if number is not None and 100 <= number < 600), None)
-        message: Any = next((found[key] for key in _MESSAGES if found.get(key)), "")
+        message: Any = next((found[key] for key in ("message", "error", "detail", "msg") if found.get(key)), "")
         behind: Any = found.get("metadata")
         if isinstance(behind, dict) and isinstance(raw := cast("dict[str, Any]", behind).get("raw"), str):
             message = f"{message}: {raw}"  # OpenRouter's own message says only that its provider failed
-        kind, param = " ".join(words).lower().replace(" ", "_"), _short(found.get("param") or _place(found.get("loc")))
-        return cls(_short(message), kind, status, _retry_delay(found.get("details")), param)
-
-
-def _detail(body: bytes) -> _Detail:
-    text = body.decode(errors="replace")
-    try:
-        return _Detail.of(json.loads(text))
-    except (ValueError, RecursionError):
-        return _Detail(_short(text))
-
-
-def _place(loc: Any) -> str:
-    """Return the parameter that pydantic names: ``["body", "messages", 2, "reasoning"]``."""
-    parts = [str(part) for part in cast("list[Any]", loc) if part != "body"] if isinstance(loc, list) else []
-    return ".".join(parts)
+        place: Any = found.get("loc")  # of pydantic: ["body", "messages", 2, "reasoning"]
+        parts = [str(part) for part in cast("list[Any]", place) if part != "body"] if isinstance(place, list) else []
+        return cls(_short(message), " ".join(words).lower(), status, _short(found.get("param") or ".".join(parts)))
 
 
 def _short(value: Any) -> str:
@@ -206,54 +164,35 @@ def _short(value: Any) -> str:
     return text if len(text) <= 500 else f"{text[:500]}…"
 
 
-def _retry_delay(details: Any) -> float | None:
-    """Return the seconds to wait that Google puts into the body: ``details[].retryDelay``, for example ``34s``."""
-    for item in cast("list[Any]", details) if isinstance(details, list) else []:
-        delay: Any = cast("dict[str, Any]", item).get("retryDelay") if isinstance(item, dict) else None
-        if isinstance(delay, str):
-            return _number(delay.removesuffix("s"))
-    return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return min(max(number, 0.0), 1e9) if number == number else None
-
-
-def _asked_to_wait(message: str) -> float | None:
-    match = re.search(_TRY_AGAIN, message)
-    number = _number(match[1]) if match else None
-    if match is None or number is None:
-        return None
-    return number * {"ms": 0.001, "m": 60.0}.get((match[2] or "s").lower(), 1.0)
-
-
 def _by_status(status: int) -> ModelErrorCode:
-    if status >= 500:
-        return _STATUS.get(status, "overloaded")
-    return _STATUS.get(status, "bad_request")
+    return _STATUS.get(status, "overloaded" if status >= 500 else "bad_request")
 
 
-def _by_words(detail: _Detail) -> ModelErrorCode:
-    if _is_context(detail):
-        return "context"
-    if re.search(_BAD_KEY, detail.message):
-        return "auth"
-    for pattern, code in _WORDS:
-        if re.search(pattern, detail.kind):
-            return code
-    return _by_status(detail.status) if detail.status is not None and detail.status >= 400 else "overloaded"
-
-
-def _is_context(detail: _Detail) -> bool:
-    if re.search(r"context_length|context_window|exceed_context", detail.kind):
-        return True
-    return bool(re.search(_CONTEXT, detail.message)) and not (
-        re.search(_OUTPUT_LIMIT, detail.message) and not re.search(r"context", detail.message, re.IGNORECASE)
+def _error(code: ModelErrorCode, detail: _Detail, endpoint: Endpoint, status: int | None, wait: float | None) -> ModelError:
+    """Return the error; some services say with a general status what only their words tell."""
+    text = f"{detail.kind} {detail.message}"
+    quota = status == 402 or bool(re.search(_QUOTA, text))
+    is_too_long = re.search(_CONTEXT, text) and (re.search(r"(?i)context", text) or not re.search(_OUTPUT_LIMIT, text))
+    if code == "rate_limit" and wait is None and quota:
+        code = "auth"
+    elif code not in ("auth", "rate_limit") and is_too_long:
+        code = "context"
+    elif code == "bad_request" and re.search(r"content_(policy|filter)", text):
+        code = "content_filter"
+    elif code in ("bad_request", "overloaded") and re.search(_BAD_KEY, text):
+        code = "auth"
+    refused = " refused the request" if code in ("auth", "bad_request", "context", "not_found") else ""
+    suffix = f" (HTTP {status})" if status else ""
+    message = detail.message or "the provider reported an error"
+    error = ModelError(
+        f"{endpoint.label}{refused}{suffix}: {redact(message, endpoint.key)}",
+        code=code,
+        status=status,
+        retry_after=wait,
+        next_step=next_step(code, endpoint, message, quota=quota),
     )
+    error.param = detail.param
+    return error
 
 
 def _redirect(status: int, location: str, endpoint: Endpoint) -> ModelError:
@@ -267,22 +206,6 @@ def _redirect(status: int, location: str, endpoint: Endpoint) -> ModelError:
     )
 
 
-def _error(
-    code: ModelErrorCode, message: str, endpoint: Endpoint, *, status: int | None, wait: float | None, quota: bool
-) -> ModelError:
-    head = (
-        f"{endpoint.label} refused the request" if code in ("auth", "bad_request", "context", "not_found") else endpoint.label
-    )
-    suffix = f" (HTTP {status})" if status else ""
-    return ModelError(
-        f"{head}{suffix}: {redact(message, endpoint.key)}",
-        code=code,
-        status=status,
-        retry_after=wait,
-        next_step=next_step(code, endpoint, f"{message}{suffix}", quota=quota),
-    )
-
-
 def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool = False) -> str:
     """Return what the user can do about an error with this code and message."""
     advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), "")
@@ -290,29 +213,25 @@ def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool =
         return advice.format(label=endpoint.label)
     if quota and code in ("auth", "rate_limit"):
         return f"check the balance or the plan of the account behind {endpoint.key_source}, or choose another model with -m"
-    match code:
-        case "auth" if endpoint.key:
-            return f"check the key in {endpoint.key_source}"
-        case "auth":
-            return f"set a key: {endpoint.key_source}"
-        case "not_found":
-            return f"check the model name (moryflow model list) and the address in {endpoint.url_source}"
-        case "unreachable" if endpoint.is_loopback:
-            return f"start the server, or correct the address in {endpoint.url_source}"
-        case "unreachable":
-            return f"check the network and the address in {endpoint.url_source}"
-        case "context":
-            return "compact the session (moryflow session compact) or choose a model with a larger context window"
-        case "rate_limit" | "overloaded" | "timeout":
-            return "try again later, or choose another model with -m"
-        case "bad_request":
-            return "choose another model with -m, or drop the parameter it names (moryflow config prompt show lists yours)"
-        case "content_filter":
-            return "rephrase the prompt, or choose another model with -m"
-        case "protocol":
-            return f"check that {endpoint.url_source} is the address of an OpenAI-compatible API (most end in /v1)"
-        case _:
-            return ""
+    steps = {
+        "auth": f"check the key in {endpoint.key_source}" if endpoint.key else f"set a key: {endpoint.key_source}",
+        "not_found": f"check the model name (moryflow model list) and the address in {endpoint.url_source}",
+        "unreachable": (
+            f"start the server, or correct the address in {endpoint.url_source}"
+            if endpoint.is_loopback
+            else f"check the network and the address in {endpoint.url_source}"
+        ),
+        "context": "compact the session (moryflow session compact) or choose a model with a larger context window",
+        "rate_limit": "try again later, or choose another model with -m",
+        "overloaded": "try again later, or choose another model with -m",
+        "timeout": "try again later, or choose another model with -m",
+        "bad_request": (
+            "choose another model with -m, or drop the parameter it names (moryflow config prompt show lists yours)"
+        ),
+        "content_filter": "rephrase the prompt, or choose another model with -m",
+        "protocol": f"check that {endpoint.url_source} is the address of an OpenAI-compatible API (most end in /v1)",
+    }
+    return steps.get(code, "")
 
 
 class ConnectFailed(Exception):

@@ -11,7 +11,6 @@ from math import isfinite
 from typing import Any, cast
 
 from .failures import whole
-from .sse import text_of
 
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 """The keys in which servers send reasoning as text; some send the same text under two of them."""
@@ -19,8 +18,8 @@ THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 OF_MESSAGE = frozenset(
     {"role", "content", "tool_calls", "function_call", "refusal", "error", "name", "tool_call_id", "tool_name"}
 )
-OF_CALL = frozenset({"index", "id", "type", "function", "name", "arguments", "parameters", "input", "args"})
-OF_FUNCTION = frozenset({"name", "arguments", "parameters", "input", "args"})
+OF_CALL = frozenset({"index", "id", "type", "function"})
+OF_FUNCTION = frozenset({"name", "arguments"})
 """The fields that the protocol has, and that no kept field may therefore overwrite."""
 
 _NAMES = frozenset({"id", "type", "format", "role", "name", "object", "model", "status", "mime_type"})
@@ -169,6 +168,25 @@ def _goes_on(item: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
         or (bool(piece.get("signature")) and not prose)
         or ("index" in piece and not prose)
     )
+
+
+def text_of(content: Any) -> tuple[str, str]:
+    """Return ``(text, reasoning)`` of a message's content: a string, or a list of typed parts."""
+    if isinstance(content, str):
+        return content, ""
+    text, reasoning = "", ""
+    for part in cast("list[Any]", content if isinstance(content, list) else []):
+        if isinstance(part, str):
+            text += part
+        elif isinstance(part, dict):
+            found = cast("dict[str, Any]", part)
+            value: Any = found.get("thinking") or found.get("text") or found.get("refusal") or ""
+            said = value if isinstance(value, str) else "".join(text_of(value))
+            if found.get("type") in ("thinking", "reasoning"):
+                reasoning += said
+            else:
+                text += said
+    return text, reasoning
 
 
 def has_text(content: Any, text: str) -> bool:

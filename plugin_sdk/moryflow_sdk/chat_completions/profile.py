@@ -5,14 +5,9 @@ A service that refuses a request says why in words, and often names the paramete
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from moryflow_sdk.errors import ModelError
@@ -116,58 +111,3 @@ def _names(error: ModelError, key: str) -> bool:
     name = re.escape(key)
     pattern = rf"['\"`\[]{name}['\"`\].]" if key in _WORDS else rf"(?<![\w-]){name}(?![\w-])"
     return re.search(pattern, error.message) is not None
-
-
-class Profiles:
-    """The profiles of models, in this process and, with a file, in those of the next day.
-
-    Withheld tools are not stored: another folder may have another tool of that name.
-    """
-
-    def __init__(self, file: Path | None = None) -> None:
-        self._file = file
-        self._known: dict[str, Profile] = {}
-
-    def of(self, service: str, model: str) -> Profile:
-        """Return the profile of the model that the service at an address calls `model`."""
-        key = _key(service, model)
-        if key not in self._known:
-            with suppress(LookupError, TypeError):  # no row, or one that something else wrote
-                said: dict[str, Any] = self._rows()[key]["said"]
-                sets: dict[str, Any] = {name: set(said[name]) for name in _STORED_SETS}
-                self._known[key] = Profile(**{**said, **sets})
-        return self._known.setdefault(key, Profile())
-
-    def keep(self, service: str, model: str) -> None:
-        """Store the profile of a model for other processes; nothing is stored if that is not possible."""
-        if self._file is None:
-            return
-        key = _key(service, model)
-        said = {**vars(self._known[key]), **{name: sorted(getattr(self._known[key], name)) for name in _STORED_SETS}}
-        del said["withheld"]
-        rows = {name: row for name, row in self._rows().items() if name != key}
-        with suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            rows = dict([*rows.items(), (key, {"at": time.time(), "said": said})][-MAX_KEPT:])
-            new = self._file.with_suffix(".new")  # of two processes that write at once, one may lose what it learnt
-            new.write_text(json.dumps(rows), encoding="utf-8")
-            new.replace(self._file)
-
-    def _rows(self) -> dict[str, Any]:
-        """Return what was stored in the last day, the oldest first."""
-        try:
-            rows: dict[str, Any] = json.loads(self._file.read_bytes()) if self._file else {}
-            return {key: row for key, row in rows.items() if 0 <= time.time() - row["at"] < KEPT_FOR}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return {}
-
-
-KEPT_FOR = 86_400.0
-"""Seconds. A refusal may have been about the value, or about what the service has mended since, so it is tried again."""
-MAX_KEPT = 200
-_STORED_SETS = ("without", "fields_without")
-
-
-def _key(service: str, model: str) -> str:
-    """Return a name for a model of a service that gives away neither: an address may contain a key."""
-    return hashlib.sha256(f"{service} {model}".encode()).hexdigest()[:32]

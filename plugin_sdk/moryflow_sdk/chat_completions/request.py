@@ -67,20 +67,13 @@ class Wire:
 
 
 class Encoder:
-    """Encodes requests for one endpoint.
-
-    It keeps the encoded system prompt and tools, which seldom change, and the encoded messages before the last answer, which
-    stay the same during a turn.
-    """
+    """Encodes requests for one endpoint. It keeps the encoded system prompt and tools, which seldom change."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._system = lru_cache(maxsize=2)(partial(_encode_text, "system"))
         self._tools: tuple[ToolSchema, ...] = ()
         self._tools_bytes, self._tools_of_gemini = b"", False
-        self._wire_of_settled = Wire()
-        self._settled: list[Message] = []
-        self._settled_bytes: list[bytes] = []
 
     def body(self, request: ModelRequest, name: str, profile: Profile | None = None) -> bytes:
         """Return the body of a streaming request to the model called `name`.
@@ -158,18 +151,7 @@ class Encoder:
             texts = ["\n\n".join(message.text for message in leading if not _is_summary(message))]
             summary = [message for message in leading if _is_summary(message)]
         head = [self._system(text) for text in texts if text]
-        return head + self._conversation([*summary, *messages[len(leading) :]], self.wire(images, profile))
-
-    def _conversation(self, messages: list[Message], wire: Wire) -> list[bytes]:
-        """Return the encoded messages after the system prompt, reusing those that the previous request encoded."""
-        known = len(self._settled)
-        if wire != self._wire_of_settled or messages[:known] != self._settled:
-            self._wire_of_settled, self._settled, self._settled_bytes, known = wire, [], [], 0
-        # An answer is never joined with messages before it, so everything before the last answer is settled.
-        last = next((at for at in range(len(messages) - 1, known, -1) if messages[at].role == "assistant"), known)
-        self._settled_bytes += self._encoded(messages[known:last], wire)
-        self._settled = messages[:last]
-        return self._settled_bytes + self._encoded(messages[last:], wire)
+        return head + self._encoded([*summary, *messages[len(leading) :]], self.wire(images, profile))
 
     def _encoded(self, messages: Sequence[Message], wire: Wire) -> list[bytes]:
         if self.endpoint.system_messages == "one":
@@ -248,13 +230,13 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
     """
     asked: list[Message] = []
     for message in messages:
-        of_person = message.role in ("user", "system")
-        if asked and (not of_person or _is_summary(asked[-1])):
+        of_user = message.role in ("user", "system")
+        if asked and (not of_user or _is_summary(asked[-1])):
             yield _join_messages(asked)
-            if of_person:
+            if of_user:
                 yield _NOTED
             asked = []
-        if of_person:
+        if of_user:
             asked.append(message)
         else:
             yield message

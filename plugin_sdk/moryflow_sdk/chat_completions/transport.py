@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import os
-import re
-import stat
 import threading
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
@@ -26,12 +24,10 @@ if TYPE_CHECKING:
 
     import h11
 
-    from .connection import Connection, Headers, ServerAddress
+    from .connection import Connection, Headers
 
 _KEPT = 4
 """At most this many connections are kept for the next request."""
-_CERTIFICATES = (("SSL_CERT_FILE", "SSL_CERT_DIR"), ("REQUESTS_CA_BUNDLE",), ("CURL_CA_BUNDLE",))
-"""Environment variables that name certificates; the first group in which one is set counts."""
 _SAFE = "/%:@!$&'()*+,;=~[]"
 """Characters of a path that are not quoted, beside letters and digits; ``%`` keeps what is quoted already."""
 
@@ -59,71 +55,13 @@ class WarmUp:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return a context that checks servers against the certificates that the environment names, by default certifi's.
-
-    :raises ModelError: the environment names certificates that cannot be read.
-    """
+    """Return a context that checks servers against certifi's certificates, or those that ``SSL_CERT_FILE`` names."""
     import ssl
 
-    context: ssl.SSLContext | None = None
-    for name, kind, path in named_certificates():
-        file, folder = (path, None) if kind == "cafile" else (None, path)
-        try:
-            if context is None:
-                context = ssl.create_default_context(cafile=file, capath=folder)
-            else:
-                context.load_verify_locations(file, folder)
-        except (OSError, ValueError) as error:  # the ssl.SSLError for a file without a certificate is an OSError too
-            raise _no_certificates(name, path, str(getattr(error, "strerror", None) or error)) from error
-    if context is None:
-        context = ssl.create_default_context(cafile=importlib.import_module("certifi").where())
+    is_named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")  # OpenSSL reads both by itself
+    context = ssl.create_default_context(cafile=None if is_named else importlib.import_module("certifi").where())
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def named_certificates() -> list[tuple[str, Literal["cafile", "capath"], str]]:
-    """Return the certificates that the environment names: variable, kind and path.
-
-    The path of a folder may be several folders, separated as OpenSSL accepts them.
-
-    :raises ModelError: nothing exists at a path, or the first variable names folders without certificates.
-    """
-    found: list[tuple[str, Literal["cafile", "capath"], str]] = []
-    for variables in _CERTIFICATES:
-        for name in variables:
-            if path := os.environ.get(name):
-                folders = [part for part in path.split(os.pathsep) if stat.S_ISDIR(_mode(part))]
-                if not folders and not _mode(path):
-                    raise _no_certificates(name, path, "there is no such file or folder")
-                found.append((name, "capath" if folders else "cafile", path))
-                if folders and len(found) == 1 and not any(map(_holds_certificates, folders)):
-                    raise _no_certificates(name, path, "the folder holds none under the name that OpenSSL looks for")
-        if found:
-            break
-    return found
-
-
-def _mode(path: str) -> int:
-    """Return the ``st_mode`` of a path, or 0 if nothing exists there or the path is not valid."""
-    try:
-        return Path(path).stat().st_mode
-    except (OSError, ValueError):
-        return 0
-
-
-def _holds_certificates(folder: str) -> bool:
-    """Whether a folder has certificates under the names that ``openssl rehash`` gives them; OpenSSL finds no others."""
-    with contextlib.suppress(OSError):
-        return any(re.fullmatch(r"[0-9a-f]{8}\.\d+", item.name) for item in Path(folder).iterdir())
-    return False
-
-
-def _no_certificates(variable: str, path: str, reason: str) -> ModelError:
-    return ModelError(
-        f"the certificates in {path[:300]}, named by the environment variable {variable}, cannot be read: {reason}",
-        code="missing",
-        next_step=f"correct {variable}, or unset it",
-    )
 
 
 class HttpResponse:
@@ -188,6 +126,8 @@ class HttpClient:
         target = self._targets.get(path) or self._targets.setdefault(path, self._target(path))
         length = [] if body is None else [(b"content-length", b"%d" % len(body))]
         request = (method.encode(), target, [*self._headers, *length], body)
+        for _ in range(2):  # let the loop see what kept connections have received: their end, or what nobody asked for
+            await asyncio.sleep(0)
         kept = self._usable_idle()
         if kept is not None:
             try:
@@ -237,7 +177,9 @@ class HttpClient:
         if self._proxy is None:
             return await Connection.open(server, self._endpoint.timeout)
         try:
-            connection = await Connection.open(_address_of(self._proxy), self._endpoint.timeout)
+            tls = tls_context() if self._proxy.scheme == "https" else None
+            proxy = ServerAddress(_host(self._proxy), self._proxy.port or (443 if tls else 80), tls)
+            connection = await Connection.open(proxy, self._endpoint.timeout)
         except ConnectFailed as error:
             raise ConnectFailed(f"the proxy at {_host_header(self._proxy)}: {error}") from None
         if self._context is None:
@@ -295,23 +237,22 @@ def _host_header(address: SplitResult) -> str:
     return f"{host}:{address.port}" if address.port else host
 
 
-def _address_of(proxy: SplitResult) -> ServerAddress:
-    from .connection import ServerAddress
-
-    context = tls_context() if proxy.scheme == "https" else None
-    return ServerAddress(_host(proxy), proxy.port or (443 if context else 80), context)
-
-
 def _proxy(endpoint: Endpoint) -> SplitResult | None:
-    """Return the address of the proxy to use, or ``None``.
+    """Return the proxy that the environment names for this endpoint; an endpoint on this machine gets none.
 
-    :raises ModelError: the environment names a proxy that cannot be used.
+    :raises ModelError: it cannot be used.
     """
-    address = proxy_for(endpoint)
-    if address is None:
+    address = urlsplit(endpoint.base_url)
+    if endpoint.is_loopback or not address.hostname:
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    found = getproxies()
+    named = found.get(address.scheme.lower()) or found.get("all")
+    if not named or proxy_bypass(address.hostname):
         return None
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(named if "://" in named else f"http://{named}")
         if parts.scheme in ("http", "https") and _host(parts) and parts.port != 0:
             return parts
     except ValueError:
@@ -323,72 +264,38 @@ def _proxy(endpoint: Endpoint) -> SplitResult | None:
     )
 
 
-def proxy_for(endpoint: Endpoint) -> str | None:
-    """Return the proxy that the environment names for this endpoint; an endpoint on this machine gets none."""
-    address = urlsplit(endpoint.base_url)
-    if endpoint.is_loopback or not address.hostname:
-        return None
-    from urllib.request import getproxies, proxy_bypass
-
-    if proxy_bypass(address.hostname):
-        return None
-    found = getproxies()
-    proxy = found.get(address.scheme.lower()) or found.get("all")
-    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
-
-
 AT_ONCE = 256 * 1024
 """Decompress at most this many bytes at a time: compressed data may expand a thousandfold."""
-_READ = ("gzip", "x-gzip", "deflate")
-_PACKED = (*_READ, "br", "zstd", "compress", "x-compress")
 
 
 def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]:
     """Return the decompressed body; closing it also closes `pieces`. `named` is the value of ``content-encoding``.
 
-    Other words in that header, such as a character set or "none", are ignored.
-
     :raises Undecodable: the body is compressed with a method that is not supported.
     """
-    codings = [coding.strip() for coding in named.lower().split(",") if coding.strip() in _PACKED]
-    if not codings:
+    coding = named.strip().lower()
+    if coding in ("", "identity"):
         return pieces
-    if codings[0] not in _READ or codings[1:]:
-        raise Undecodable(", ".join(codings))
-    return _unpack(pieces, codings[0])
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise Undecodable(coding)
+    return _unpack(pieces)
 
 
-async def _unpack(packed: AsyncGenerator[bytes], coding: str) -> AsyncGenerator[bytes]:
-    """Yield the decompressed data, at most :data:`AT_ONCE` bytes at a time. Some servers compress each event by itself.
+async def _unpack(packed: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield the decompressed data, at most :data:`AT_ONCE` bytes at a time.
 
     :raises Broken: the body ends within its compressed data, as one does that only a closed connection ends.
     """
-    head, unpacker, is_whole = b"", None, True
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its header says
     async with contextlib.aclosing(packed) as pieces:
         async for piece in pieces:
-            if unpacker is None:
-                head += piece
-                is_whole = not head
-                if len(head) < 2:
-                    continue
-                piece, unpacker = head, zlib.decompressobj(_window(head, coding))
             out = b""
             while piece or len(out) == AT_ONCE:
-                is_whole = is_whole and not piece
                 try:
                     out = unpacker.decompress(piece, AT_ONCE)
                 except zlib.error as error:
                     raise Undecodable(str(error)) from error
                 yield out
                 piece = unpacker.unconsumed_tail
-                if unpacker.eof:
-                    is_whole = True
-                    piece, unpacker = unpacker.unused_data, zlib.decompressobj(_window(b"", coding))
-    if not is_whole:
+    if not unpacker.eof:
         raise Broken("the compressed answer is cut off")
-
-
-def _window(head: bytes, coding: str) -> int:
-    """Return zlib's ``wbits``: for a zlib or gzip header, or for none, which is what some servers mean by "deflate"."""
-    is_bare = bool(head) and coding == "deflate" and head[0] & 15 != 8 and head[:2] != b"\x1f\x8b"
-    return -zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32

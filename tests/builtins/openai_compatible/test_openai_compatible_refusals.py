@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from moryflow.testing.replies import LoopbackServer, Reply, failure, text
 from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, Status, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
-from moryflow_sdk.chat_completions.profile import MAX_KEPT, Profile, Profiles
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 TOOLS = tuple(ToolSchema(name=name, description=name, parameters={"type": "object"}) for name in ("ls", "odd"))
 
 
-async def ask(server: LoopbackServer, params: ChatParams, times: int = 1, refusals: Path | None = None) -> list[str]:
+async def ask(server: LoopbackServer, params: ChatParams, times: int = 1) -> list[str]:
     """Return what a person is told during some calls with one client."""
-    client = ChatClient(Endpoint(server.url, "acme", timeout=5.0), refusals)
+    client = ChatClient(Endpoint(server.url, "acme", timeout=5.0))
     call = ToolRequest(id="a", name="ls", extra={"note": 1})
     history = (
         Message(role="user", text="hi"),
@@ -130,34 +126,3 @@ async def test_a_service_that_refuses_everything_is_not_asked_for_ever() -> None
     with LoopbackServer(otherwise=failure(400, "'temperature' is wrong")) as server, pytest.raises(ModelError):
         await ask(server, ChatParams(temperature=0.2))
     assert len(server.requests) == 2
-
-
-async def test_refusals_are_remembered_for_a_day(tmp_path: Path) -> None:
-    """By model and service, without the tools; a file that nobody can read is none (S4.6)."""
-    file = tmp_path / "cache" / "refusals.json"
-    refused = failure(400, "unknown parameter: top_p"), text("fine")
-    with LoopbackServer(*refused, text("fine"), *refused, *refused) as server:
-        await ask(server, ChatParams(top_p=0.5), refusals=file)
-        await ask(server, ChatParams(top_p=0.5), refusals=file)
-        assert ["top_p" in one.body for one in server.requests] == [True, False, False]
-        [row] = json.loads(file.read_text()).values()
-        assert row["said"]["without"] == ["top_p"] and "withheld" not in row["said"] and server.url not in file.read_text()
-        file.write_text(json.dumps({key: {**row, "at": row["at"] - 90_000} for key in json.loads(file.read_text())}))
-        await ask(server, ChatParams(top_p=0.5), refusals=file)
-        file.write_text("[1, not")
-        await ask(server, ChatParams(top_p=0.5), refusals=file)
-        assert ["top_p" in one.body for one in server.requests][3:] == [True, False, True, False]
-
-
-def test_a_stored_profile_that_something_else_wrote_is_none(tmp_path: Path) -> None:
-    """And the file stays small (S4.6)."""
-    file = tmp_path / "refusals.json"
-    known = Profiles(file)
-    for number in range(MAX_KEPT + 5):
-        known.of("http://x", str(number)).without.add("top_p")
-        known.keep("http://x", str(number))
-    rows = json.loads(file.read_text())
-    assert len(rows) == MAX_KEPT and Profiles(file).of("http://x", "204").without == {"top_p"}
-    for said in (None, {}, {"without": 1, "fields_without": []}, {"without": [], "fields_without": [], "other": 1}):
-        file.write_text(json.dumps({key: {**row, "said": said} for key, row in rows.items()}))
-        assert Profiles(file).of("http://x", "204") == Profile()

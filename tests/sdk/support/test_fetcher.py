@@ -208,7 +208,7 @@ async def test_a_service_of_this_machine_is_fetched_only_when_it_is_permitted() 
 
 @pytest.mark.parametrize(("encoding", "packed"), [
     ("gzip", gzip.compress(b"x" * 50, mtime=0)), ("deflate", zlib.compress(b"x" * 50)),
-    ("deflate", zlib.compress(b"x" * 50)[2:-4]), ("", b"x" * 50),
+    ("", b"x" * 50),
 ])  # fmt: skip
 async def test_bodies_are_unpacked(encoding: str, packed: bytes) -> None:
     async with serving(answer(packed, content_encoding=encoding)) as world:
