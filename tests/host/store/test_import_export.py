@@ -191,7 +191,6 @@ def damaged(lines: list[str]) -> dict[str, tuple[Sequence[str | bytes], str]]:
         "large": (at(2, tokens=1 << 70), "line 2: the field 'tokens' is too large"),
         "unknown": ([*lines[:2], '{"type":"spell"}', *lines[2:]], "line 3: there is no record of type 'spell'"),
         "call state": (at(kinds["call"], state="lost"), "there is no call state 'lost'"),
-        "usage": (at(kinds["run"], usage={"input": [1]}), "'usage' must hold whole numbers"),
         "event": (at(kinds["event"], body={"step": "x"}), "this is not an event"),
         "hook": (at(kinds["hook_call"], hook=""), "the field 'hook' is empty"),
         "artifact": (at(kinds["artifact"], state="lost"), "this is not an artifact"),
@@ -227,22 +226,12 @@ UNREADABLE: list[tuple[str, dict[str, object]]] = [
     ("user", {"text": [1]}),
     ("user", {"text": "q", "files": [{"path": "a"}]}),
     ("user", {"text": "q", "images": [7]}),
-    ("assistant", {"text": None}),
     ("assistant", {"text": "", "calls": 5}),
     ("assistant", {"text": "", "calls": [["x"]]}),
     ("assistant", {"text": "", "calls": [{"id": 0, "name": "read"}]}),
-    ("assistant", {"text": "a", "usage": {"input": {}}}),
-    ("assistant", {"text": "a", "usage": "much"}),
     ("tool", {"tool": "read", "status": "ok", "output": "no call"}),
     ("tool", {"call_id": "c", "tool": "read", "output": False}),
-    ("tool", {"call_id": "c", "tool": "read", "output": "", "metadata": [1]}),
     ("compaction", {"first_kept_node_id": "n"}),
-    ("compaction", {"summary": "s", "details": {"protected": 1}}),
-    ("compaction", {"summary": "s", "details": 1}),
-    ("prune", {"nodes": ["n"]}),
-    ("prune", {"nodes": {"n": 1}}),
-    ("note", {"text": 1}),
-    ("marker", {"void": {}}),
 ]
 
 
@@ -253,7 +242,7 @@ async def test_a_node_that_could_not_be_read_is_not_imported(store: Store, hold:
     lines = await lines_of(store, hold.session.id)
     forged = {"kind": kind, "payload": payload, "hash": node_hash("", kind, encode(payload))}
     lines[1] = json.dumps({**json.loads(lines[1]), **forged})
-    with pytest.raises(StoreError, match=r"line 2: node 'n1': .* in the payload"):
+    with pytest.raises(StoreError, match="line 2: node 'n1' is not what a node of kind"):
         await store.import_(lines)
 
 

@@ -11,14 +11,15 @@ only for the next export: folder, mode, grants, origin, a missing parent (``held
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from moryflow_sdk import Artifact, Event, ValidationError
 
+from moryflow.store.messages import message_of
 from moryflow.store.protocol import StoreError, invalid
-from moryflow.store.records import CALL_STATES, KINDS, SessionRow, is_session_id
+from moryflow.store.records import CALL_STATES, KINDS, Node, SessionRow, is_session_id
 from moryflow.store.sqlite.schema import decode, encode, has_its_arguments, node_hash, random_id
 
 from .queries import call_of, descendants, each_hook_call, nodes_of, session_row
@@ -224,8 +225,6 @@ def _checked_fields(number: int, kind: str, fields: dict[str, Any], seen: _Block
             raise _line_error(number, f"there is no call state {fields['state']!r}")
         case "call" if not has_its_arguments(fields["args"], fields["hash"]):
             raise _line_error(number, f"the arguments of call {fields['id']!r} do not match their hash")
-        case "run" if not counts(fields["usage"]):
-            raise _line_error(number, "'usage' must hold whole numbers")
         case "node":
             _check_node(number, fields, seen)
         case "event" | "artifact":
@@ -277,8 +276,10 @@ def _check_node(number: int, fields: dict[str, Any], seen: _BlockState) -> None:
     above = seen.hashes[parent] if parent else ""
     if node_hash(above, fields["kind"], encode(fields["payload"])) != fields["hash"]:
         raise _line_error(number, f"the content of node {node!r} does not match its hash")
-    if problem := payload_problem(fields["kind"], fields["payload"]):
-        raise _line_error(number, f"node {node!r}: {problem}")
+    try:
+        message_of(Node(**fields, session=""))  # what a turn will do with it
+    except (ValidationError, TypeError, KeyError, AttributeError) as error:
+        raise _line_error(number, f"node {node!r} is not what a node of kind {fields['kind']!r} holds") from error
     seen.hashes[node], seen.seq = fields["hash"], fields["seq"]
 
 
@@ -353,84 +354,3 @@ def _insert(connection: sqlite3.Connection, session: str, line: ExportedLine) ->
 def _insert_row(connection: sqlite3.Connection, table: str, columns: dict[str, Any]) -> None:
     marks = ", ".join("?" * len(columns))
     execute(connection, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", list(columns.values()))
-
-
-Check = Callable[[Any], bool]
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _optional_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _object(value: Any) -> bool:
-    return value is None or isinstance(value, Mapping)
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_text, value.values()))
-
-
-def counts(value: Any) -> bool:
-    """Return whether `value` has the form of a token usage: whole numbers by name."""
-    return isinstance(value, Mapping) and all(map(_count, value.values()))
-
-
-def _details(value: Any) -> bool:
-    protected = (value or {}).get("protected", ()) if _object(value) else None
-    return isinstance(protected, tuple) and all(map(_text, protected))
-
-
-def _objects_with(required: tuple[str, ...], optional: tuple[str, ...] = (), inner: tuple[str, ...] = ()) -> Check:
-    """Return a check for a list of objects that have these text fields, and these objects."""
-
-    def check(value: Any) -> bool:
-        return isinstance(value, tuple) and all(
-            isinstance(item, Mapping)
-            and all(_text(item.get(name)) for name in required)
-            and all(_optional_text(item.get(name)) for name in optional)
-            and all(_object(item.get(name)) for name in inner)
-            for item in value
-        )
-
-    return check
-
-
-_IMAGES = _objects_with(("media_type", "data"))
-_FIELDS: Mapping[str, Mapping[str, Check]] = {
-    "user": {"text": _text, "images": _IMAGES, "files": _objects_with(("path", "text"))},
-    "assistant": {
-        "text": _text, "reasoning": _text, "calls": _objects_with(("id", "name"), ("arguments", "problem"), ("extra",)),
-        "usage": counts, "model": _optional_text, "finish": _optional_text, "extra": _object, "origin": _optional_text,
-    },
-    "tool": {
-        "call_id": _text, "tool": _text, "status": _text, "output": _text, "title": _optional_text, "code": _optional_text,
-        "metadata": _object, "output_id": _optional_text, "path": _optional_text, "images": _IMAGES,
-    },
-    "compaction": {"summary": _text, "first_kept_node_id": _optional_text, "details": _details},
-    "prune": {"nodes": _texts},
-    "note": {"text": _text, "title": _optional_text, "task": _object},
-    "marker": dict.fromkeys(("mode", "model", "agent", "label", "void", "node"), _optional_text),
-}  # fmt: skip
-_NEEDED: Mapping[str, tuple[str, ...]] = {"tool": ("call_id",), "compaction": ("summary",)}
-
-
-def payload_problem(kind: str, payload: Mapping[str, Any]) -> str:
-    """Return why the payload of a node of this `kind` cannot be read, or ``""``.
-
-    Unknown fields are allowed: they are kept and have no effect.
-    """
-    for name in _NEEDED.get(kind, ()):
-        if name not in payload:
-            return f"{name!r} is missing in the payload"
-    for name, check in _FIELDS[kind].items():
-        if name in payload and not check(payload[name]):
-            return f"{name!r} in the payload is not what a node of kind {kind!r} holds there"
-    return ""
