@@ -1,4 +1,8 @@
-"""The invariants of ARCHITECTURE §2 that only a whole host can show. Each fails when the invariant is broken on purpose."""
+"""The invariants of ARCHITECTURE §2, each shown by a whole host: read these tests first.
+
+Beside them: :mod:`test_one_door` (1), :mod:`test_gates` (3, 4), :mod:`test_answers` (2, 8), :mod:`test_cancel` (1, 6),
+:mod:`test_pins` (what a server may offer). Each fails when the invariant is broken on purpose.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ import moryflow
 import moryflow.base.builtins
 import pytest
 from moryflow import RunOptions
+from moryflow.plugins.manifest import settings_of_plugins
+from moryflow.store.messages import ContextBuilder
 from moryflow_sdk import Rule, Ruling, thaw
 
 COUNT = """
@@ -90,6 +96,97 @@ async def test_what_was_judged_is_what_runs(rig):
     node = next(node for node in rig.path if node.kind == "tool")
     assert node.payload["output"] == "hi!"
     assert json.loads(rig.calls[0].args) == {"text": "hi!"}
+
+
+FAILS = """
+    import time
+
+    @hookimpl
+    {kind}def {hook}(call):
+        {body}
+"""
+
+
+@pytest.mark.parametrize("body", ["raise RuntimeError('broken')", "return 7", "return call.replace(args=1)"])
+async def test_a_transform_that_fails_changes_nothing(rig, body):
+    """It raises or returns nonsense: the call stays as it was, and runs (invariant 3)."""
+    rig.allow_all()
+    (rig.vault / "a.txt").write_text("alpha")
+    rig.plugin("fails", FAILS.format(kind="", hook="tool_before", body=body))
+    await rig.run(rig.call("read", path="a.txt"), {"text": "done"})
+    [node] = [node for node in rig.path if node.kind == "tool"]
+    assert (node.payload["status"], rig.calls[0].args) == ("ok", '{"path":"a.txt"}')
+
+
+@pytest.mark.parametrize("mode", ["agent", "full_access"])
+@pytest.mark.parametrize("body", ["raise RuntimeError('broken')", "return 7", "time.sleep(9)"])
+async def test_a_gate_that_fails_denies_in_every_mode(rig, mode, body):
+    """Also one that does not answer in its two seconds; the cause tells it apart from a rule (invariants 3 and 9)."""
+    rig.allow_all()
+    (rig.vault / "a.txt").write_text("alpha")
+    rig.plugin("fails", FAILS.format(kind="", hook="tool_gate", body=body))
+    async with rig.host() as host:
+        done = await host.call_tool("read", {"path": "a.txt"}, vault=rig.vault, mode=mode)
+    assert (done.result.status, done.ruling.cause) == ("denied", "hook_failure")
+
+
+@pytest.mark.parametrize("mode", ["agent", "full_access"])
+@pytest.mark.parametrize("gone", ["deleted", "broken"])
+async def test_a_missing_gate_is_not_an_allow(rig, mode, gone):
+    """A plugin that had a gate and is not loaded any more: every call asks, until it is disabled by name (invariant 4)."""
+    rig.allow_all()
+    (rig.vault / "a.txt").write_text("alpha")
+    file = rig.plugin("guard", FAILS.format(kind="", hook="tool_gate", body="return Allow()"))
+
+    async def read():
+        async with rig.host() as host:
+            return await host.call_tool("read", {"path": "a.txt"}, vault=rig.vault, mode=mode)
+
+    assert (await read()).result.status == "ok"
+    file.unlink() if gone == "deleted" else file.write_text("def (")
+    done = await read()
+    assert (done.result.status, done.ruling.by) == ("denied", "headless") and "guard" in done.ruling.reason
+    config = json.loads((rig.home / "config.jsonc").read_text())
+    (rig.home / "config.jsonc").write_text(json.dumps(config | {"disabledPlugins": ["guard"]}))
+    assert (await read()).result.status == "ok"
+
+
+async def test_a_bad_plugin_agent_or_setting_never_stops_the_host(rig):
+    """Each is named with its place, and a turn runs (invariant 5)."""
+    rig.plugin("bad", "this is no Python")
+    (rig.home / "agents").mkdir()
+    (rig.home / "agents" / "bad.md").write_text("---\nmode: [\n---\nx")
+    (rig.home / "config.jsonc").write_text('{"agents": {"runtime": {"truncation": {"maxBytes": "much"}}}}')
+    result, _ = await rig.run({"text": "done"})
+    assert result.text == "done"
+    async with rig.host() as host:
+        [record] = [each for each in host.plugin_set.records if each.name == "bad"]
+        assert (record.status, record.stage, record.line) == ("failed", "import", 2)
+        assert any("bad.md" in note for each in host.plugin_set.records for note in each.notes)
+        [wrong] = host.config.checked(settings_of_plugins(host.plugin_set)).problems
+        assert (wrong.line, "maxBytes" in wrong.message) == (1, True)
+
+
+async def test_the_context_depends_on_the_path_alone(rig):
+    """Another host sends the same messages again: nothing in memory adds to them (invariant 7)."""
+    rig.allow_all()
+    (rig.vault / "a.txt").write_text("alpha")
+    rig.plugin(
+        "keeps",
+        """
+        import json, pathlib
+
+        @hookimpl
+        def chat_messages(messages):
+            with pathlib.Path(__file__).with_suffix(".log").open("a") as out:
+                out.write(json.dumps([message.model_dump(mode="json") for message in messages]) + "\\n")
+    """,
+    )
+    await rig.run(rig.call("read", path="a.txt"), {"text": "done"})
+    seen = [json.loads(line) for line in (rig.home / "plugins" / "keeps.log").read_text().splitlines()]
+    until = [node for node in rig.path if node.kind != "marker"]
+    again = [[m.model_dump(mode="json") for m in ContextBuilder().build(until[:count])] for count in (1, 3)]
+    assert seen == again
 
 
 async def test_nobody_is_told_before_it_is_on_disk(rig):
