@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 Estimate = Callable[[str], float]
-Counted = tuple[str, Usage]
-"""The id of an answer's node, and the usage that its provider counted."""
 
 IMAGE_TOKENS = 1200
 """Tokens of an image of unknown size; Anthropic counts width times height / 750, at most about 1,600."""
@@ -77,8 +75,6 @@ def careful(text: str) -> float:
 class Meter:
     """Estimates messages and caches the results, because the message of a node never changes.
 
-    If a view begins like the one before, only its new messages are measured.
-
     :param frame: tokens to add for each message and each call.
     """
 
@@ -86,9 +82,6 @@ class Meter:
         self.estimate = estimate
         self.frame = frame
         self._known: dict[str, tuple[str, float]] = {}
-        self._view: list[Message] = []
-        self._totals: list[tuple[float, int]] = [(0.0, 0)]
-        self._counted: tuple[Node | None, Counted | None] = (None, None)
 
     def message(self, message: Message) -> float:
         """Return an estimate of the tokens of `message`, with its images and calls."""
@@ -101,35 +94,7 @@ class Meter:
 
     def view(self, messages: Sequence[Message]) -> float:
         """Return an estimate of the tokens of `messages` together."""
-        return self._measured(messages)[0]
-
-    def characters(self, messages: Sequence[Message]) -> int:
-        """Return the characters of `messages`, arguments of calls included."""
-        return self._measured(messages)[1]
-
-    def last_counted(self, path: Sequence[Node]) -> Counted | None:
-        """Return :func:`last_counted` of `path`, without looking at nodes again that an earlier call has seen."""
-        seen, known = self._counted
-        found = last_counted(path, seen, known)
-        self._counted = (path[-1] if path else None, found)
-        return found
-
-    def _measured(self, messages: Sequence[Message]) -> tuple[float, int]:
-        """Return tokens and characters of `messages`, measuring only those after the part shared with the last view."""
-        same = _equal_at_start(self._view, messages)
-        del self._view[same:], self._totals[same + 1 :]
-        tokens, length = self._totals[-1]
-        for message in messages[same:]:
-            tokens += self.message(message)
-            length += _length(message)
-            self._totals.append((tokens, length))
-        self._view += messages[same:]
-        return tokens, length
-
-    def forget(self, visible: Sequence[Message]) -> None:
-        """Drop cached results that `visible` does not need, so that the cache of a long session does not grow for ever."""
-        if len(self._known) > 2 * len(visible) + 1000:
-            self._known = {m.node: self._known[m.node] for m in visible if m.node in self._known}
+        return sum(map(self.message, messages))
 
     def _count(self, message: Message) -> float:
         text = self.estimate(message.text) + self.frame
@@ -143,17 +108,9 @@ def _image(width: int | None, height: int | None) -> float:
     return min(1600.0, width * height / _PIXELS_PER_TOKEN) if width and height else IMAGE_TOKENS
 
 
-def _equal_at_start(known: list[Message], messages: Sequence[Message]) -> int:
-    """Return how many messages both lists share at the beginning."""
-    if list(messages[: len(known)]) == known:
-        return len(known)
-    pairs = enumerate(zip(known, messages, strict=False))
-    return next((index for index, (old, new) in pairs if old is not new), min(len(known), len(messages)))
-
-
-def _length(message: Message) -> int:
-    calls = message.tool_calls
-    return len(message.text) + (sum([len(call.name) + len(call.arguments) for call in calls]) if calls else 0)
+def characters(messages: Sequence[Message]) -> int:
+    """Return the characters of `messages`, arguments of calls included."""
+    return sum(len(each.text) + sum(len(call.name + call.arguments) for call in each.tool_calls) for each in messages)
 
 
 def request_tokens(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhead: float) -> float:
@@ -165,7 +122,7 @@ def request_tokens(path: Sequence[Node], view: Sequence[Message], meter: Meter, 
     :param overhead: tokens of the system prompt and the tools.
     """
     estimate = overhead + meter.view(view)
-    counted = meter.last_counted(path)
+    counted = last_counted(path)
     if counted is None:
         return estimate
     node, usage = counted
@@ -179,14 +136,9 @@ def request_tokens(path: Sequence[Node], view: Sequence[Message], meter: Meter, 
     return usage.input + usage.output + rest
 
 
-def last_counted(path: Sequence[Node], seen: Node | None = None, known: Counted | None = None) -> Counted | None:
-    """Return the last answer whose provider counted a view that has not been shortened since, with its usage.
-
-    :param seen: a node of `path`; the result for the path up to it is `known`.
-    """
+def last_counted(path: Sequence[Node]) -> tuple[str, Usage] | None:
+    """Return the last answer whose provider counted a view that has not been shortened since, with its usage."""
     for node in reversed(path):
-        if node is seen:
-            return known
         if node.kind in ("compaction", "prune") or node.voids:
             return None
         if node.kind == "assistant" and node.payload.get("usage", {}).get("input", 0) > 0:

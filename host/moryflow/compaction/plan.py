@@ -37,36 +37,28 @@ class Room(NamedTuple):
 
     :ivar tail: tokens that may stay verbatim.
     :ivar keep: tokens that should stay verbatim; 0 if `keep_recent_tokens` do not fit.
-    :ivar calm: tokens that should stay verbatim if the protected turns do not fit.
     :ivar records: tokens for the sections that the host writes.
     :ivar whole: tokens for the summary and the kept nodes together.
     """
 
     tail: float
     keep: float
-    calm: float
     records: float
     whole: float
 
 
-def room_for(
-    settings: CompactionSettings, limit: Limit, overhead: float, actual: float | None = None, *, demanded: bool = False
-) -> Room:
+def room_for(settings: CompactionSettings, limit: Limit, overhead: float, refused: float | None = None) -> Room:
     """Return the room below `limit`.
 
-    :param actual: the estimated size of the view that a provider refused, or that the user asked to compact.
-    :param demanded: whether the user asked, so that no provider refused anything.
+    :param refused: the estimated size of the view that a provider refused.
     """
-    refused = actual is not None and not demanded
-    limited = min(limit.tokens, actual * REFUSED) if refused and actual is not None else limit.tokens
-    whole = max((limited if refused else limit.most) - overhead, limited * 0.1)
+    limited = limit.tokens if refused is None else min(limit.tokens, refused * REFUSED)
+    whole = max((limit.most if refused is None else limited) - overhead, limited * 0.1)
     records = min(limited * _RECORDS_MOST, max(limited * _RECORDS_SHARE, _RECORDS))
     summary = min(settings.max_output_tokens / 2, limited * _SUMMARY_SHARE) + records / 2
     tail = max(whole - summary, whole / 4)
-    free = min(tail, max(limited - overhead - summary, tail / 4))
-    most = min(free, actual / 2 if demanded and actual is not None else free)
     keep = settings.keep_recent_tokens
-    return Room(tail, keep if keep <= most else 0.0, free / 2, records, whole)
+    return Room(tail, keep if keep <= min(tail, limited - overhead - summary) else 0.0, records, whole)
 
 
 class Job(NamedTuple):
@@ -184,7 +176,7 @@ def plan_job(
     details: Mapping[str, Any] = (head.payload.get("details") or {}) if head is not None else {}
     first = "" if head is None else head.payload.get("first_kept_node_id", "")
     start = next((place for place, node in enumerate(visible) if node.id == first), 0)
-    cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start, calm=room.calm)
+    cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start)
     if cut is None:
         return None
     from .sections import Facts  # imported late: a large output often leads here, but seldom to a cut
@@ -243,13 +235,6 @@ def answers_since(path: Sequence[Node]) -> float:
     return sum(node.kind == "assistant" for node in path[place:])
 
 
-def spoken_per_answer(view: Sequence[Message], meter: Meter) -> float:
-    """Return the tokens of prompts and answers per answer of a view; outputs are not counted, as they can be pruned."""
-    spoken = [message for message in view if message.role in ("user", "assistant")]
-    answers = sum(message.role == "assistant" for message in spoken)
-    return sum(map(meter.message, spoken)) / answers if answers else 0.0
-
-
 def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
     """Return the tokens of each turn in a view, oldest first; messages before the first prompt are not counted."""
     sizes: list[float] = []
@@ -262,7 +247,6 @@ def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
 
 
 _TURN = "user"
-_FAR = 2
 
 
 class Cut(NamedTuple):
@@ -292,32 +276,30 @@ def legal_places(nodes: Sequence[Node]) -> list[int]:
 
 
 def find_cut(
-    nodes: Sequence[Node], sizes: Sequence[float], *, keep: float, room: float, turns: int, start: int = 0, calm: float = 0.0
+    nodes: Sequence[Node], sizes: Sequence[float], *, keep: float, room: float, turns: int, start: int = 0
 ) -> Cut | None:
     """Return where to cut, or ``None`` if everything stays.
 
     The cut keeps the last `turns` finished turns, or more if `keep` asks for more and it fits `room`; otherwise as many of them
-    as fit `calm`, or else one; only if not even one fits `room`, it falls inside a turn, whose prompt stays too.
+    as fit. Only if not even one fits, it falls inside a turn, whose prompt stays too.
 
     :param nodes: the visible nodes, oldest first; `sizes` are their tokens.
     :param keep: tokens that should stay (`keep_recent_tokens`).
     :param room: tokens that may stay.
     :param turns: how many finished turns stay if they fit.
     :param start: the first index where a cut is allowed.
-    :param calm: tokens that should stay if the turns do not fit, so that the next request needs no further summary.
     """
     places = [place for place in legal_places(nodes) if place >= start]
     if not places:
         return None
     stays = _tokens_kept_at(nodes, sizes)
     begins = [place for place in places if nodes[place].kind == _TURN]
-    left = finished_turns(nodes, turns)
+    newest, left = finished_turns(nodes, 1), finished_turns(nodes, turns)
     protected = max(left.start, start) if len(left) else start
-    recent = _recent_cut(places, begins, list(accumulate(reversed(sizes)))[::-1], keep, start) if keep else len(nodes)
-    fitting = [place for place in (min(protected, recent), protected) if stays[place] <= room]
-    at = fitting[0] if fitting else _fewer_turns(nodes, begins, stays, protected, calm or room, room)
-    if at is None:
-        at = _smaller_cut(places, begins, stays, min(calm, room) if calm else room, room)
+    recent = max((begin for begin in begins if sum(sizes[begin:]) >= keep), default=start) if keep else protected
+    fewer = [begin for begin in begins if protected < begin <= newest.start] if len(newest) else []
+    fitting = (at for at in (min(protected, recent), protected, *fewer, *places) if stays[at] <= room)
+    at = next(fitting, places[-1])
     return Cut(at, turn_of(nodes, at)) if at > start else None
 
 
@@ -327,35 +309,6 @@ def turn_of(nodes: Sequence[Node], at: int) -> int:
     An earlier compaction may have left only the prompt of the nodes before `at`.
     """
     return next((place for place in range(at, -1, -1) if nodes[place].kind == _TURN), at)
-
-
-def _recent_cut(places: Sequence[int], begins: Sequence[int], tail: Sequence[float], keep: float, start: int) -> int:
-    """Return the place that keeps about `keep` tokens: the start of a turn, or of the next one if this keeps far more."""
-    at = next((place for place in places if tail[place] <= keep), len(tail))
-    begin = max((begin for begin in begins if begin <= at), default=start)
-    if tail[begin] <= _FAR * keep:
-        return begin
-    return next((begin for begin in begins if begin >= at), len(tail))
-
-
-def _fewer_turns(
-    nodes: Sequence[Node], begins: Sequence[int], stays: Sequence[float], protected: int, calm: float, room: float
-) -> int | None:
-    """Return the cut that keeps as many of the protected turns as fit `calm`, and at least the newest one if it fits `room`."""
-    newest = finished_turns(nodes, 1)
-    fewer = [place for place in begins if protected < place <= newest.start and stays[place] <= room] if len(newest) else []
-    return next((place for place in fewer if stays[place] <= calm), fewer[-1] if fewer else None)
-
-
-def _smaller_cut(places: Sequence[int], begins: Sequence[int], stays: Sequence[float], calm: float, room: float) -> int:
-    """Return the cut if not even one finished turn fits: before the prompt that waits if enough stays then, else inside one."""
-    at = next((place for place in places if stays[place] <= calm), None)
-    if at is None:
-        at = next((place for place in places if stays[place] <= room), places[-1])
-    begin = next((begin for begin in begins if begin >= at), None)
-    if begin is not None and stays[begin] >= calm / 2:
-        return begin
-    return at
 
 
 def finished_turns(nodes: Sequence[Node], turns: int) -> range:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,9 +23,6 @@ _WINDOW = 128_000
 _FIRST_LINE = 100
 _LEAST = 64
 """Tokens that are kept at least of an output or text that is cut."""
-_WORTH = 0.05
-_TEXT_KINDS = ("assistant", "user")
-"""The kinds of nodes in earlier turns whose texts :func:`plan_texts` cuts, in this order."""
 _CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
 
@@ -45,11 +42,6 @@ class Pruning:
 
     def __bool__(self) -> bool:
         return bool(self.nodes)
-
-    def combined_with(self, later: Pruning) -> Pruning:
-        """Return both combined; for a node in both, the replacement of `later` counts."""
-        dropped = Counter(self.dropped) + Counter(later.dropped)
-        return Pruning({**self.nodes, **later.nodes}, dict(dropped), self.saved + later.saved)
 
 
 class PruneLimits(NamedTuple):
@@ -75,12 +67,6 @@ def limits_of(settings: CompactionSettings, window: int | None) -> PruneLimits:
     return PruneLimits(protect, minimum, settings.protected_turns, settings.protected_tools)
 
 
-def strict_limits(settings: CompactionSettings, room: float) -> PruneLimits:
-    """Return stricter limits for when no summary could be made: scaled to the room, and only the newest turn is not pruned."""
-    protect = min(settings.prune_protect_tokens, room / 4)
-    return PruneLimits(protect, min(settings.prune_minimum_tokens, room / 10), 1, settings.protected_tools)
-
-
 def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLimits, size: Estimate) -> Pruning:
     """Return the outputs to prune among the visible `nodes`; none if they would save too little.
 
@@ -103,86 +89,84 @@ def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLi
     return found.pruning() if found.saved >= limits.minimum else Pruning()
 
 
-def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Estimate) -> Pruning:
-    """Return the outputs to prune when ordinary pruning is not enough: oldest first, of the newest turn too, until it fits.
-
-    :param excess: tokens that must be saved; an output that would save only a small part of them stays.
-    """
-    found = _Replacements(done, size)
-    for node in nodes[: unseen_from(nodes)]:
-        if found.saved >= excess:
-            break
-        if node.kind == "tool" and not _is_of_tools(node, tools):
-            found.add(node, placeholder(node.payload, _TOO_LARGE), least=max(1.0, excess * _WORTH))
-    return found.pruning()
-
-
 def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: Estimate) -> Pruning:
     """Return cuts that bring the outputs that the model has not seen yet to `room` tokens in total, the largest first."""
     found = _Replacements(done, size)
-    new = [node for node in nodes[unseen_from(nodes) :] if node.kind == "tool"]
-    tokens = sorted(found.tokens(node) for node in new)
-    share = room
-    for number, own in enumerate(tokens):  # small outputs stay whole, and the room they do not use goes to the others
-        share = room / (len(tokens) - number)
-        if own > share:
-            break
-        room -= own
-    for node in new:
-        if found.tokens(node) > share:
-            found.add(node, cut_output(node.payload, found.text(node), max(share, _LEAST), size))
+    found.cut_newest(nodes, room)
     return found.pruning()
 
 
-def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Estimate) -> Pruning:
-    """Return a pruning of outputs and images that saves `excess` tokens, or as many as possible.
+def plan_fit(
+    nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str] | None, size: Estimate
+) -> Pruning:
+    """Return a pruning that saves `excess` tokens, or as many as possible.
 
-    Older outputs go first, then the newest are cut, then protected outputs go, and images last.
+    Older outputs go first, the oldest before others, then the newest are cut, then protected outputs go. At last texts and
+    images of the agent and of the user are cut, but not the newest prompt and answer; the next summary reads them whole.
+
+    :param tools: the tools whose outputs are protected; ``None`` leaves all outputs alone.
     """
-    found = Pruning()
-    plans: tuple[Callable[[Mapping[str, str], float], Pruning], ...] = (
-        lambda done, excess: plan_rescue(nodes, done, excess, tools, size),
-        lambda done, excess: plan_cut(nodes, done, max(0.0, unseen_tokens(nodes, done, size) - excess), size),
-        lambda done, excess: plan_rescue(nodes, done, excess, (), size),
-        lambda done, excess: plan_images(nodes, done, excess),
-    )
-    for plan in plans:
-        if found.saved >= excess:
-            break
-        found = found.combined_with(plan({**done, **found.nodes}, excess - found.saved))
-    return found
+    found = _Replacements(done, size)
+    outputs = [node for node in nodes[: unseen_from(nodes)] if node.kind == "tool"] if tools is not None else []
+    for node in outputs:
+        if found.saved < excess and not _is_of_tools(node, tools or ()):
+            found.add(node, placeholder(node.payload, _TOO_LARGE))
+    if found.saved < excess and tools is not None:
+        found.cut_newest(nodes, max(0.0, unseen_tokens(nodes, done, size) - (excess - found.saved)))
+    for node in outputs:
+        if found.saved < excess:
+            found.add(node, placeholder(node.payload, _TOO_LARGE))
+    for kind in ("assistant", "user"):
+        newest = next((node.id for node in reversed(nodes) if node.kind == kind), "")
+        for node in nodes:
+            if found.saved < excess and node.kind == kind and node.id != newest:
+                found.add(node, _cut_text(node.payload, size))
+    return found.pruning()
 
 
 class _Replacements:
-    """Collects replacements for outputs, and counts the tokens that they save."""
+    """Collects replacements for outputs and texts, and counts the tokens that they save."""
 
     def __init__(self, done: Mapping[str, str], size: Estimate) -> None:
-        self._done = done
+        self._done = dict(done)
         self._size = size
         self._nodes: dict[str, str] = {}
         self._dropped: Counter[str] = Counter()
         self.saved = 0.0
 
-    def text(self, node: Node) -> str:
-        return _output_now(node, self._done)
-
     def tokens(self, node: Node) -> float:
-        return self._size(self.text(node))
+        images = 0 if node.id in self._done else len(node.payload.get("images", ()))
+        return self._size(_text_now(node, self._done)) + IMAGE_TOKENS * images
 
-    def add(self, node: Node, line: str, least: float = 0.0) -> None:
-        """Show `line` instead of the output if that saves tokens, and at least `least` of them."""
+    def add(self, node: Node, line: str) -> None:
+        """Show `line` instead of the content of `node` if that saves tokens."""
         gain = self.tokens(node) - self._size(line)
-        if gain > 0 and gain >= least:
-            self._nodes[node.id] = line
-            self._dropped[node.payload.get("tool", "")] += 1
+        if gain > 0:
+            self._nodes[node.id] = self._done[node.id] = line
+            self._dropped[node.payload.get("tool", "text")] += 1
             self.saved += gain
+
+    def cut_newest(self, nodes: Sequence[Node], room: float) -> None:
+        """Cut the outputs that the model has not seen yet to `room` tokens in total, the largest first."""
+        new = [node for node in nodes[unseen_from(nodes) :] if node.kind == "tool"]
+        tokens = sorted(map(self.tokens, new))
+        share = room
+        for number, own in enumerate(tokens):  # small outputs stay whole, and the room they do not use goes to the others
+            share = room / (len(tokens) - number)
+            if own > share:
+                break
+            room -= own
+        for node in new:
+            if self.tokens(node) > share:
+                self.add(node, cut_output(node.payload, _text_now(node, self._done), max(share, _LEAST), self._size))
 
     def pruning(self) -> Pruning:
         return Pruning(self._nodes, dict(self._dropped), self.saved)
 
 
-def _output_now(node: Node, done: Mapping[str, str]) -> str:
-    return done.get(node.id) or node.payload.get("output", "")
+def _text_now(node: Node, done: Mapping[str, str]) -> str:
+    """Return the text that the view shows of a node."""
+    return done.get(node.id) or (node.payload.get("output", "") if node.kind == "tool" else with_files(node.payload))
 
 
 def _is_of_tools(node: Node, tools: Sequence[str]) -> bool:
@@ -202,57 +186,13 @@ def unseen_from(nodes: Sequence[Node]) -> int:
 
 def unseen_tokens(nodes: Sequence[Node], done: Mapping[str, str], size: Estimate) -> float:
     """Return the tokens of the outputs that the model has not seen yet, as the view shows them."""
-    return sum(size(_output_now(node, done)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
+    return sum(size(_text_now(node, done)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
 
 
-def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:
-    """Return a pruning that leaves out images, the oldest first, until `excess` tokens are saved: the last resort."""
-    shown = [node for node in nodes if node.kind in ("user", "tool") and node.payload.get("images") and node.id not in done]
-    return _replace_until(
-        excess, shown, "image", lambda node: (_image_line(node.payload), IMAGE_TOKENS * len(node.payload["images"]))
-    )
-
-
-def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Estimate) -> Pruning:
-    """Return cuts of texts that save `excess` tokens: answers to earlier prompts first, then those prompts, and last the
-    agent's texts since the newest prompt, without its newest answer.
-
-    For when no summary can be made and the request would not fit.
-    """
-    newest, last = (
-        max((at for at, node in enumerate(nodes) if node.kind == kind), default=0) for kind in ("user", "assistant")
-    )
-    earlier = sorted(
-        (node for node in nodes[:newest] if node.kind in _TEXT_KINDS), key=lambda node: _TEXT_KINDS.index(node.kind)
-    )
-    said = [*earlier, *(node for node in nodes[newest:last] if node.kind == "assistant")]
-
-    def cut(node: Node) -> tuple[str, float]:
-        text = with_files(node.payload)
-        line = _cut_text(text, _LEAST, size)
-        return line, size(text) - size(line)
-
-    uncut = [node for node in said if node.id not in done and not node.payload.get("images")]
-    return _replace_until(excess, uncut, "text", cut)
-
-
-def _replace_until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[Node], tuple[str, float]]) -> Pruning:
-    """Replace `nodes` one by one until `excess` tokens are saved; `line_of` returns the new line and what it saves."""
-    found: dict[str, str] = {}
-    saved = 0.0
-    for node in nodes:
-        if saved >= excess:
-            break
-        line, gain = line_of(node)
-        if gain > 0:
-            found[node.id] = line
-            saved += gain
-    return Pruning(found, {what: len(found)} if found else {}, saved)
-
-
-def _cut_text(text: str, tokens: float, size: Estimate) -> str:
-    """Return about the first `tokens` tokens of `text`, and a line that says how much is missing."""
-    head = text[: int(len(text) * min(1.0, tokens / max(size(text), 1.0)))]
+def _cut_text(payload: Mapping[str, Any], size: Estimate) -> str:
+    """Return the beginning of a text, and a line that says how much is missing."""
+    text = with_files(payload)
+    head = text[: int(len(text) * min(1.0, _LEAST / max(size(text), 1.0)))]
     return f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]"
 
 
@@ -268,11 +208,6 @@ def _whole_output(payload: Mapping[str, Any]) -> str:
     """Return a note on where the whole output is, or ``""`` if it is not stored."""
     stored = payload.get("path") or payload.get("output_id")
     return f" · whole output: {stored}" if stored else ""
-
-
-def _image_line(payload: Mapping[str, Any]) -> str:
-    number = len(payload["images"])
-    return f"{payload.get('output', '')}\n[{number} image{'s' if number > 1 else ''} left out: no room]".lstrip()
 
 
 def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Estimate) -> str:

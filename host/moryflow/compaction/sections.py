@@ -26,9 +26,8 @@ _PATCH = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re
 _WRITERS = frozenset({"write", "edit", "multiedit", "move", "delete", "apply_patch"})
 _REASON, _MOST = 160, 20_000
 _SPAWNERS = ("task", "spawn")
-LEFT_OUT = "[… left out"
-"""The beginning of a preview that shows only the end of an output."""
-_MARKS = (LEFT_OUT, "[Output truncated", "Full output: ", "Next: ", "[cut")
+_MARKS = ("[… left out", "[Output truncated", "Full output: ", "Next: ", "[cut")
+"""How lines begin that say that an output was shortened."""
 
 
 @dataclass
@@ -70,23 +69,12 @@ class Facts:
         return result
 
 
-class Known(NamedTuple):
-    """What is known about calls beyond their nodes.
+def collect(nodes: Sequence[Node], editing: Collection[str] = (), ran: Mapping[str, str] = {}) -> Facts:
+    """Return the facts in `nodes`.
 
-    :ivar editing: names of tools that change files, in addition to :data:`_WRITERS`.
-    :ivar ran: call id → the arguments that ran, as JSON; hooks may have changed what the model wrote.
-    :ivar heads: id of a stored output → its first lines.
+    :param editing: names of tools that change files, in addition to :data:`_WRITERS`.
+    :param ran: call id → the arguments that ran, as JSON; hooks may have changed what the model wrote.
     """
-
-    editing: Collection[str] = ()
-    ran: Mapping[str, str] = {}
-    heads: Mapping[str, str] = {}
-
-
-_NOTHING_KNOWN = Known()
-
-
-def collect(nodes: Sequence[Node], known: Known = _NOTHING_KNOWN) -> Facts:
     facts = Facts()
     requests = {call["id"]: call for node in nodes if node.kind == "assistant" for call in node.payload.get("calls", ())}
     for node in nodes:
@@ -94,34 +82,27 @@ def collect(nodes: Sequence[Node], known: Known = _NOTHING_KNOWN) -> Facts:
             facts.read.update({str(item.get("path")): "attached" for item in node.payload.get("files", ())})
         elif node.kind == "tool":
             call = node.payload.get("call_id", "")
-            written = known.ran.get(call) or requests.get(call, {}).get("arguments", "")
-            _add_result(facts, node.payload, _arguments(written), known)
+            written = ran.get(call) or requests.get(call, {}).get("arguments", "")
+            _add_result(facts, node.payload, _arguments(written), editing)
     return facts
 
 
-def _add_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str, Any], known: Known) -> None:
+def _add_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str, Any], editing: Collection[str]) -> None:
     tool, status = payload.get("tool", ""), payload.get("status", "ok")
     about = _about(arguments)
     stored = payload.get("path") or payload.get("output_id")
     if stored:
-        lines = payload.get("output", "").splitlines()[:40]
-        shown = "\n".join(line for line in lines if not line.startswith(_MARKS))  # not what says that text was left out
-        head = known.heads.get(payload.get("output_id") or "") or first_lines(shown)
-        facts.artifacts[str(stored)] = f"{tool} {about}: {head}"
+        lines = [line for line in payload.get("output", "").splitlines() if line.strip() and not line.startswith(_MARKS)]
+        facts.artifacts[str(stored)] = f"{tool} {about}: {' ⏎ '.join(_line(line, 100) for line in lines[:2])}"
     if status == "denied":
         facts.denied[f"{tool} {about}".strip()] = _line(payload.get("output", ""))
     elif status != "ok":
         facts.failed[f"{tool} {about}".strip()] = _line(payload.get("output", "")) or status
     else:
-        place = facts.changed if tool in _WRITERS or tool in known.editing else facts.read
+        place = facts.changed if tool in _WRITERS or tool in editing else facts.read
         place.update(dict.fromkeys(paths_in(arguments), str(tool)))
         if tool.startswith(_SPAWNERS):
             facts.agents[about or tool] = _line(payload.get("output", ""), 400)
-
-
-def first_lines(text: str) -> str:
-    """Return the first two non-empty lines, joined into one."""
-    return " ⏎ ".join(_line(line, 100) for line in [line for line in text.splitlines() if line.strip()][:2])
 
 
 def effects(rows: Iterable[HookCallRow], calls: Collection[str]) -> dict[str, str]:
@@ -184,18 +165,10 @@ FILES = {"en": "Files & Artifacts", "zh": "文件与产物"}
 NOTES = {"en": "Tool & Runtime Notes", "zh": "工具与运行记录"}
 TURN = {"en": "The current turn so far", "zh": "当前回合至此"}
 _HEADING = re.compile(r"^#{1,4}\s*\**(.+?)\**\s*[:：]?\s*$", re.M)
-_NUMBER = re.compile(r"\A(?:\d+\s*[.)、．]|[一二三四五六七八九十]+、)\s*")
-_NOTHING = re.compile(r"[\W_]*(?:none|nothing|n/?a|empty|unknown|无|没有|暂无)?[\W_]*\Z", re.I)
 _HAN, _KANA, _LETTER = r"[\u3400-\u9fff]", r"[\u3040-\u30ff]", r"[^\W\d_]"
+_NOTHING = re.compile(r"[\W_]*(?:none|n/?a|无)?[\W_]*\Z", re.I)
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _FENCE = re.compile(r"\A```(?:markdown|md)?\n(.*)\n```\Z", re.S)
-
-
-class _Lines(NamedTuple):
-    """The lines of a group; `short` has the shorter forms for when room is scarce, ``None`` if there are none."""
-
-    full: list[str]
-    short: list[str] | None = None
 
 
 def language_of(texts: Iterable[str]) -> str:
@@ -215,69 +188,25 @@ def clean_summary(answer: str) -> str:
     """Return an answer without the summary mark, thinking, code fences and the host's own sections."""
     text = _THINKING.sub("", answer).strip()
     fenced = _FENCE.match(text)
-    text = without_marks(fenced[1] if fenced else text).strip()
-    return _drop_sections(text, (*FILES.values(), *NOTES.values()))
-
-
-def headings_in(instructions: str) -> tuple[str, ...]:
-    """Return the headings that `instructions` ask for, whether the host, the user or a plugin wrote them."""
-    return tuple(dict.fromkeys(_key(heading) for heading in _HEADING.findall(instructions)))
-
-
-def is_summary(text: str, asked: Collection[str]) -> bool:
-    """Whether `text` has content under one of the headings that were `asked` for, in either language.
-
-    A chat, a refusal and an empty form have none. If no heading was asked for, any text is a summary.
-    """
-    said = bodies(text)
-    return any(said.get(heading) for heading in asked) if asked else bool(text.strip())
-
-
-def bodies(text: str) -> dict[str, str]:
-    """Return the sections of `text` by heading; a section that says only "none" or the like is empty."""
-    found: dict[str, str] = {}
-    places = [*_HEADING.finditer(text)]
-    for place, heading in enumerate(places):
-        end = places[place + 1].start() if place + 1 < len(places) else len(text)
-        body = text[heading.end() : end].strip()
-        found[_key(heading[1])] = "" if _NOTHING.match(body) else body
-    return found
-
-
-def merge_sections(text: str, previous: str, asked: Sequence[str]) -> str:
-    """Return `text` followed by those `asked` sections of the previous summary that it lacks."""
-    here, before = bodies(text), bodies(previous)
-    left_out = [heading for heading in asked if before.get(heading) and heading not in here]
-    titles = {_key(title): title for title in _HEADING.findall(previous)}
-    return "\n".join([text, *(f"## {titles[heading].strip()}\n{before[heading]}" for heading in left_out)])
-
-
-def _key(heading: str) -> str:
-    """Return a heading in the form used for comparison: without signs and numbers, Chinese ones by their English name."""
-    plain = _NUMBER.sub("", heading.strip("*#:： ")).strip("* ").casefold().replace(" and ", " & ")
-    return _ENGLISH.get(plain, plain)
-
-
-_ENGLISH: Mapping[str, str] = {
-    chinese.casefold(): english.casefold()
-    for english, chinese in (
-        *zip(ASKED["en"], ASKED["zh"], strict=True), *((names["en"], names["zh"]) for names in (FILES, NOTES, TURN))
-    )
-}  # fmt: skip
-
-
-def _drop_sections(text: str, names: tuple[str, ...]) -> str:
-    """Return `text` without the sections called `names`, which the host writes itself."""
-    dropped = {_key(name) for name in names}
     kept: list[str] = []
     dropping = False
-    for line in text.splitlines():
-        heading = _HEADING.match(line)
-        if heading:
-            dropping = _key(heading[1]) in dropped
+    for line in without_marks(fenced[1] if fenced else text).strip().splitlines():
+        if heading := _HEADING.match(line):
+            dropping = heading[1].strip() in (*FILES.values(), *NOTES.values())
         if not dropping:
             kept.append(line)
     return "\n".join(kept).strip()
+
+
+def is_summary(text: str, instructions: str) -> bool:
+    """Whether `text` has content under one of the headings that `instructions` name; any text, if they name none.
+
+    A chat, a refusal and an empty form have none.
+    """
+    asked = {heading.casefold() for heading in _HEADING.findall(instructions)}
+    parts = _HEADING.split(text)  # text before the first heading, then heading and body in turn
+    bodies = {heading.casefold(): body.strip() for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return any(heading in asked and not _NOTHING.match(body) for heading, body in bodies.items()) if asked else bool(text)
 
 
 class Records(NamedTuple):
@@ -302,53 +231,38 @@ def compose_summary(written: str, records: Records) -> str:
 
 def host_sections(records: Records) -> list[str]:
     """Return the two sections made from facts; denials and failures get room before files do."""
-    facts, size, language = records.facts, records.size, records.language
-    say = _WORDS[language]
-    sections = ((NOTES[language], _notes(facts)), (FILES[language], _files(facts)))
-    every = [line for _, groups in sections for items in groups.values() for line in items.full]
-    left = records.room
-    short = sum(size(line) + 0.25 for line in every) > left
-    shown: dict[str, str] = {}
-    missing = 0
-    for title, groups in sections:
+    say, left, missing = _WORDS[records.language], records.room, 0
+    written: list[str] = []
+    for title, groups in ((NOTES, _notes(records.facts)), (FILES, _files(records.facts))):
         lines: list[str] = []
         for name, items in groups.items():
-            wanted = items.short if short and items.short is not None else items.full
-            kept = _newest(wanted, size, left)
-            missing += len(wanted) - len(kept)
-            left -= size("\n".join(kept))
-            if kept:
-                lines += [f"{say[name]}:", *kept]
+            kept: list[str] = []
+            for line in reversed(items):
+                left -= records.size(line) + 0.25
+                if left < 0:
+                    break
+                kept.append(line)
+            missing += len(items) - len(kept)
+            lines += [f"{say[name]}:", *reversed(kept)] if kept else []
         if lines:
-            shown[title] = "\n".join((f"## {title}", *lines))
-    written = [shown[title] for title, _ in reversed(sections) if title in shown]
-    if short:
-        written.append(say["more"].format(missing=missing, command=records.command))
-    return written
+            written.insert(0, "\n".join((f"## {title[records.language]}", *lines)))
+    return [*written, say["more"].format(missing=missing, command=records.command)] if missing else written
 
 
-def _files(facts: Facts) -> Mapping[str, _Lines]:
+def _files(facts: Facts) -> Mapping[str, list[str]]:
     return {
-        "changed": _Lines([f"- {path} ({how})" for path, how in facts.changed.items()], _paths_only(facts.changed)),
-        "artifacts": _Lines([f"- {path}: {what}" for path, what in facts.artifacts.items()], _paths_only(facts.artifacts)),
-        "read": _Lines([_read_line(path, how) for path, how in facts.read.items()], _paths_only(facts.read)),
+        "changed": [f"- {path} ({how})" for path, how in facts.changed.items()],
+        "artifacts": [f"- {path}: {what}" for path, what in facts.artifacts.items()],
+        "read": [f"- {path}" if how in ("read", "attached") else f"- {path} ({how})" for path, how in facts.read.items()],
     }
 
 
-def _paths_only(part: Mapping[str, str]) -> list[str]:
-    return [f"- {path}" for path in part]
-
-
-def _read_line(path: str, how: str) -> str:
-    return f"- {path}" if how in ("read", "attached") else f"- {path} ({how})"
-
-
-def _notes(facts: Facts) -> Mapping[str, _Lines]:
+def _notes(facts: Facts) -> Mapping[str, list[str]]:
     return {
-        "denied": _Lines([f"- {what}: {why}" for what, why in facts.denied.items()]),
-        "failed": _Lines([f"- {what}: {why}" for what, why in facts.failed.items()]),
-        "agents": _Lines([f"- {what}: {result}" for what, result in facts.agents.items()]),
-        "effects": _Lines([f"- {what} ({number})" for what, number in facts.effects.items()]),
+        "denied": [f"- {what}: {why}" for what, why in facts.denied.items()],
+        "failed": [f"- {what}: {why}" for what, why in facts.failed.items()],
+        "agents": [f"- {what}: {result}" for what, result in facts.agents.items()],
+        "effects": [f"- {what} ({number})" for what, number in facts.effects.items()],
     }
 
 
@@ -368,16 +282,5 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 
 def listing(facts: Facts) -> str:
     """Return all facts as text for the user."""
-    say, groups = _WORDS["en"], {**_files(facts), **_notes(facts)}
-    return "\n\n".join("\n".join((f"{say[name]}:", *items.full)) for name, items in groups.items() if items.full)
-
-
-def _newest(lines: list[str], size: Estimate, room: float) -> list[str]:
-    """Return as many of the newest lines as fit."""
-    kept: list[str] = []
-    for line in reversed(lines):
-        room -= size(line) + 0.25
-        if room < 0:
-            break
-        kept.append(line)
-    return [*reversed(kept)]
+    groups = {**_files(facts), **_notes(facts)}
+    return "\n\n".join("\n".join((f"{_WORDS['en'][name]}:", *items)) for name, items in groups.items() if items)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,18 +20,13 @@ from moryflow.store.messages import message_of, pair_results
 
 from .plan import Job, why_stale
 from .sections import (
-    ASKED,
-    LEFT_OUT,
     Facts,
-    Known,
     Records,
-    bodies,
     call_ids,
     clean_summary,
     collect,
     compose_summary,
     effects,
-    first_lines,
     language_of,
     without_marks,
 )
@@ -45,12 +39,6 @@ if TYPE_CHECKING:
     from moryflow.store import Node
 
 _HUGE_SHARE = 0.5
-_READ_MOST, _READ_BYTES = 200, 1000
-"""How many stored outputs are opened for one summary, and how many bytes are read of each."""
-_UNCLOSED = (
-    "the summary lacks the closing line that was asked for; read it (moryflow session show), or undo it "
-    "(session undo-compaction)"
-)
 
 
 class Declined(MoryflowError):
@@ -111,7 +99,7 @@ class Writing:
             raise Declined(f"declined: {plan.decline}")
         self.job = self._change_job(plan)
         if plan.summary is not None:
-            written, self.model = _with_heading(clean_summary(plan.summary), self.language), ""
+            written, self.model = clean_summary(plan.summary), ""
         else:
             written = await self._write_summary(plan)
         facts = self.job.earlier.merge(await self._facts())
@@ -161,8 +149,6 @@ class Writing:
             raise ModelError(f"the model failed: {type(error).__name__}: {error}", code="protocol") from error
         finally:
             self.usage, self.cost, self.steps = writer.usage, writer.cost, writer.steps
-            if not writer.closed:
-                self.remarks.append(_UNCLOSED)
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
         """Return the configured model, or the session's own if none is configured or it cannot be used."""
@@ -179,27 +165,12 @@ class Writing:
         return pair_results([message for node in nodes if (message := message_of(node)) is not None])
 
     async def _facts(self) -> Facts:
-        tools, store = self.fork.plugin_set.tools, self.fork.around.store
-        calls = call_ids(self.job.covered)
-        rows = await store.calls(session=self.fork.session) if calls else []
-        known = Known(
-            editing=[name for name, owned in tools.items() if owned.tool.domain == "edit"],
-            ran={row.id: row.args for row in rows if row.id in calls},
-            heads=await self._heads(),
-        )
-        facts = collect(self.job.covered, known)
+        tools, store, calls = self.fork.plugin_set.tools, self.fork.around.store, call_ids(self.job.covered)
+        editing = [name for name, owned in tools.items() if owned.tool.domain == "edit"]
+        ran = {row.id: row.args for row in await store.calls(session=self.fork.session) if row.id in calls} if calls else {}
+        facts = collect(self.job.covered, editing, ran)
         facts.effects.update(effects(await store.hook_effects(self.fork.session) if calls else [], calls))
         return facts
-
-    async def _heads(self) -> dict[str, str]:
-        """Return the first lines of stored outputs whose previews show only their ends; unreadable ones are left out."""
-        outputs, found = self.fork.around.services["artifacts"](self.fork, "moryflow"), dict[str, str]()
-        payloads = [node.payload for node in self.job.covered if node.payload.get("output_id")]
-        for payload in [item for item in payloads if str(item.get("output", "")).startswith(LEFT_OUT)][-_READ_MOST:]:
-            with contextlib.suppress(MoryflowError):
-                data = await outputs.read(payload["output_id"], limit=_READ_BYTES)
-                found[payload["output_id"]] = first_lines(data.decode("utf-8", "replace"))
-        return found
 
     # ---------------------------------------------------------------- the checks
 
@@ -242,11 +213,6 @@ def language_in(nodes: Sequence[Node], previous: str) -> str:
     """Return the language of the headings for the prompts in `nodes`; without prompts, that of the previous summary."""
     said = [node.payload.get("text", "") for node in nodes if node.kind == "user"]
     return language_of(said or [previous])
-
-
-def _with_heading(summary: str, language: str) -> str:
-    """Return a plugin's summary under a heading, if it has none."""
-    return summary if not summary or bodies(summary) else f"## {ASKED[language][2]}\n{summary}"
 
 
 def first_plan(

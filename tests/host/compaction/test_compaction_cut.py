@@ -8,7 +8,7 @@ from compaction_paths import calls, path_of, result, says, talk, texts, user
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.compaction.plan import Cut, find_cut, is_prepared, legal_places
-from moryflow.compaction.prune import PruneLimits, placeholder, plan_images, plan_pruning
+from moryflow.compaction.prune import PruneLimits, placeholder, plan_pruning
 from moryflow.config.schema import CompactionSettings
 from moryflow.store.messages import ContextBuilder, pair_results
 
@@ -34,11 +34,11 @@ def test_three_turns_stay_where_they_fit():
 
 
 def test_turns_are_given_up_one_by_one_and_the_last_only_if_it_alone_does_not_fit():
-    """Fewer than three stay only where three do not fit, however little room should be used (S0.18, D15)."""
+    """Fewer than three stay only where three do not fit (S0.18, D15)."""
     path = path_of(*talk(6), user())
-    for room, calm, at in ((700, 100, 6), (600, 600, 8), (600, 100, 10), (300, 100, 10)):
-        assert find_cut(path, [100.0] * len(path), keep=0, room=room, turns=3, calm=calm) == Cut(at, at)
-    assert find_cut(path, [100.0] * 11 + [900.0, 100.0], keep=0, room=300, turns=3, calm=100) == Cut(12, 12)
+    for room, at in ((700, 6), (600, 8), (300, 10)):
+        assert find_cut(path, [100.0] * len(path), keep=0, room=room, turns=3) == Cut(at, at)
+    assert find_cut(path, [100.0] * 11 + [900.0, 100.0], keep=0, room=300, turns=3) == Cut(12, 12)
 
 
 def test_a_turn_that_is_too_large_is_split():
@@ -167,24 +167,6 @@ def test_a_pruned_call_keeps_its_pair():
     view = ContextBuilder().build(path)
     assert [message.role for message in view] == ["user", "assistant", "tool"]
     assert json.loads(view[1].tool_calls[0].arguments) == {"path": "x.py"} and view[2].text == "[pruned]"
-
-
-def test_images_are_left_out_with_a_line():
-    """When nothing else fits, images go first and leave a line (D60)."""
-    image = {"media_type": "image/png", "data": "QQ=="}
-    path = path_of(user("look", images=[image]), says())
-    nodes = dict(plan_images(path, {}, 1.0).nodes)
-    view = ContextBuilder().build([*path, *path_of(*[says()] * 2, ("prune", {"nodes": nodes}))[2:]])
-    assert view[0].images == () and view[0].text == "look\n[1 image left out: no room]"
-
-
-def test_the_oldest_images_go_first_and_no_more_than_needed():
-    """What a person shows with this prompt is the last to go (D60)."""
-    image = {"media_type": "image/png", "data": "QQ=="}
-    path = path_of(*[item for n in range(3) for item in (user(images=[image, image]), says())], user("this", images=[image]))
-    assert list(plan_images(path, {}, 2500).nodes) == ["n0", "n2"]
-    assert list(plan_images(path, {"n0": "gone"}, 10).nodes) == ["n2"]
-    assert list(plan_images(path, {}, float("inf")).nodes) == ["n0", "n2", "n4", "n6"]
 
 
 def test_prepared_is_told_by_the_nodes_alone():

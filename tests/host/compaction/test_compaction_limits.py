@@ -22,30 +22,6 @@ def test_the_default_estimate_is_a_quarter_of_the_characters():
     assert size(path_of(user("a" * 40), calls("c", path="b"), result("c", "d" * 8))) == (40 + len('read{"path": "b"}') + 8) / 4
 
 
-def test_a_growing_or_changed_view_is_measured_like_a_new_one():
-    """What a step measures is what is new; the answer is that of measuring everything (S0.12, S0.15)."""
-    path = path_of(*[item for n in range(30) for item in (user(f"{n}", n * 7), calls(f"c{n}"), result(f"c{n}", "o", n * 50))])
-    path += path_of(*[user()] * len(path), ("prune", {"nodes": {"n5": "gone"}}), user("x"), compaction("n60"), user("y"))[90:]
-    meter, builder = Meter(), ContextBuilder()
-    for end in [*range(1, len(path) + 1), 10, 40, len(path)]:
-        view = builder.build(path[:end])
-        fresh = ContextBuilder().build(path[:end])
-        assert meter.view(view) == sum(map(Meter().message, fresh))
-        assert meter.characters(view) == sum(len(m.text) + sum(len(c.name + c.arguments) for c in m.tool_calls) for m in fresh)
-        assert meter.last_counted(path[:end]) == last_counted(path[:end])
-
-
-def test_the_last_count_of_a_growing_path_is_found_again():
-    """What was looked at before is not looked at again, and nothing is missed (S0.12)."""
-    path = path_of(
-        user(), says(usage={"input": 10, "output": 1}), user(), says(usage={"input": 20, "output": 1}), user(),
-        compaction("n2"), user(), says(usage={"input": 5, "output": 1}), user(),
-    )  # fmt: skip
-    meter = Meter()
-    for end in [*range(len(path) + 1), 3, 2, len(path)]:
-        assert meter.last_counted(path[:end]) == last_counted(path[:end])
-
-
 def test_images_count():
     """Images count in the size, by their area where it is known (D60)."""
     small = Image(media_type="image/png", data="", width=75, height=100)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compaction_paths import calls, compact, path_of, result, talk, user
-from moryflow.compaction.measure import chars
-from moryflow.compaction.prune import plan_rescue
+from compaction_paths import compact, talk
 
 ANSWER = {"text": "the answer"}
 TOO_LONG = {"error": {"code": "context", "message": "maximum context length"}}
@@ -86,31 +84,6 @@ async def test_a_long_turn_of_words_survives_a_summarizer_that_fails(saying):
     assert all(message.tool_calls for message in asked[-1] if message.role == "assistant")
 
 
-@pytest.mark.parametrize("prune", [True, False])
-async def test_images_of_the_prompt_stay_where_older_ones_can_go(bench, prune):
-    """Also where outputs are never pruned (D60)."""
-    bench.config(prune=prune)
-    image = {"media_type": "image/png", "data": "QQ=="}
-    async with bench.host(compact("no summary"), ANSWER, window=10_000) as host:
-        session = await bench.session(host, [user("look", images=[image] * 3), *talk(1, 10)])
-        done = await session.prompt("and this?", images=[image] * 5)
-        sent = [len(message.images) for message in host.scripted.requests[-1].messages if message.role == "user"]
-    assert done.text == "the answer" and sent == [0, 0, 5]
-
-
 def _reading(outputs):
     """A tool that says what it is given, and the calls that fill the view."""
     return [{"calls": [{"name": "say", "arguments": {"word": word, "characters": size}} for word, size in outputs]}]
-
-
-def test_no_more_goes_than_is_needed_and_what_is_small_stays():
-    """Oldest first; an output that would hardly help is left alone, a protected one too, and none goes twice (S0.20, D16)."""
-    path = path_of(
-        user(), calls("a"), result("a", "o", 4000), calls("b"), result("b", "o", 40), calls("c"), result("c", "o", 4000),
-        calls("d"), result("d", "o", 4000),
-    )  # fmt: skip
-    results = [node.id for node in path if node.kind == "tool"]
-    assert list(plan_rescue(path, {}, 1500, (), chars).nodes) == [results[0], results[2]]
-    assert list(plan_rescue(path, {results[0]: "gone"}, 900, (), chars).nodes) == [results[2]]
-    assert list(plan_rescue(path, {}, 9000, (), chars).nodes) == [results[0], results[2]]  # the last one is not seen yet
-    assert not plan_rescue(path, {}, 9000, ("re*",), chars)

@@ -122,7 +122,7 @@ async def test_every_name_can_be_listed_by_the_command_that_a_summary_names(benc
         await compact_now(host, session)
         head, _ = effective(await host.store.path(session.id))
     summary = head.payload["summary"]
-    shown = [name for name in names if f"- {name}\n" in summary]
+    shown = [name for name in names if f"- {name} (write)\n" in summary]
     assert 0 < len(shown) < 384 and shown == names[-len(shown) :]
     left_out, command = re.search(r"\((\d+) older lines are left out here; all of it: moryflow (.*)\)", summary).groups()
     assert int(left_out) == 384 - len(shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction_paths import calls, compact, compaction, filled, kinds, result, says, talk, texts, user
+from compaction_paths import compact, filled, kinds, says, talk, texts, user
 from moryflow_sdk import ChatParams
 
 ANSWER = {"text": "the answer"}
@@ -24,34 +24,6 @@ async def test_a_session_that_is_too_long_is_summarised_before_the_turn(bench):
     assert {"prompt 12", "prompt 13"} <= {message.text[:9] for message in view}
     done = bench.compactions("done")[0]
     assert done["tokens_after"] < done["tokens_before"] and done["summary_chars"] > 0
-
-
-async def test_outputs_of_the_newest_turns_are_pruned_before_a_turn_is_given_up(bench):
-    """What was said stays word for word; an output can be read again (S0.18, D15)."""
-    outputs = [
-        item
-        for n in range(3)
-        for item in (user(f"look {n}"), calls(f"c{n}"), result(f"c{n}", "line\n" * 4000), says(f"seen {n}"))
-    ]
-    async with bench.host(compact(), ANSWER) as host:
-        session = await bench.session(host, [*talk(8, 1000), *outputs])
-        await session.prompt("and now?")
-        request = host.scripted.requests[-1]
-    said = [message.text for message in request.messages if message.role in ("user", "assistant")]
-    assert {f"look {n}" for n in range(3)} | {f"seen {n}" for n in range(3)} <= set(said)
-    assert any(message.role == "tool" and message.text.startswith("[pruned") for message in request.messages)
-    assert not any("word for word" in remark for remark in bench.compactions("done")[-1].get("remarks", ()))
-
-
-async def test_it_is_said_how_many_turns_stay_where_three_do_not_fit(bench):
-    """One at least stays; the report of the compaction says it (S0.18, D15)."""
-    async with bench.host(compact(), ANSWER) as host:
-        session = await bench.session(host, talk(8, 6000))
-        await session.prompt("and now?")
-        said = [message.text for message in host.scripted.requests[-1].messages if message.role == "user"]
-    assert sum(text.startswith("prompt") for text in said) >= 1
-    [remark] = [text for item in bench.compactions("done") for text in item.get("remarks", ()) if "word for word" in text]
-    assert remark == "1 of the 3 newest turns stay word for word; more do not fit the window"
 
 
 async def test_a_short_session_is_left_alone(bench):
@@ -104,15 +76,14 @@ async def test_a_failing_summarizer_never_blocks_the_turn(bench):
 
 
 async def test_a_session_three_times_the_window_is_rescued(bench):
-    """Far over the window: folded in chunks that fit, then the turn goes on (S0.2, S0.22, S1.20, D19)."""
-    async with bench.host(*[compact() for _ in range(16)], ANSWER, window=8000) as host:
+    """Far over the window: the middle is left out, so that the one request fits, and the turn goes on (S0.2, S0.22, S1.20)."""
+    async with bench.host(compact(), ANSWER, window=8000) as host:
         session = await bench.session(host, talk(24, 2000))
         result = await session.prompt("and now?")
-        forks = [request for request in host.scripted.requests if request.purpose == "compact"]
+        [fork] = [request for request in host.scripted.requests if request.purpose == "compact"]
     assert result.text == "the answer"
-    assert len(forks) > 2
-    assert all(sum(len(m.text) for m in fork.messages) / 4 + 2048 < 8000 for fork in forks)
-    assert all("<previous-summary>" in fork.messages[1].text for fork in forks[1:])
+    assert sum(len(m.text) for m in fork.messages) / 4 + 2048 < 8000
+    assert "prompt 0" in fork.messages[1].text and "answer 20" in fork.messages[1].text
 
 
 async def test_a_refused_prompt_is_compacted_once_and_asked_again(bench):
@@ -154,10 +125,10 @@ async def test_off_is_really_off(bench):
 async def test_a_second_compaction_merges_the_first(bench):
     """The earlier summary goes into the next one, and only the last one is shown (S1.5, D17)."""
     second = "## Goal\nMend the parser.\n## Progress\nAll of it is done."
-    async with bench.host(compact(), ANSWER, compact(second), ANSWER) as host:
+    async with bench.host(compact(), *[ANSWER] * 5, compact(second), ANSWER) as host:
         session = await bench.session(host, talk(14, 1000))
-        await session.prompt("and now?")
-        await session.prompt(filled("long", 26_000))
+        for size in (0, 0, 0, 0, 0, 26_000):
+            await session.prompt(filled("and now?", size))
         path = await host.store.path(session.id)
         forks = [request for request in host.scripted.requests if request.purpose == "compact"]
     assert "Half of it is done" in forks[1].messages[1].text
@@ -181,19 +152,3 @@ async def test_one_turn_that_is_too_large_is_split(bench):
     assert node.payload["details"]["split"] is True
     assert "## The current turn so far\nWe looked at parts 0 to 4." in node.payload["summary"]
     assert texts(path)[1].startswith("the large one") and texts(path)[2].startswith("part ")
-
-
-async def test_a_turn_that_is_split_again_keeps_what_was_written_of_its_beginning(bench):
-    """The section of its own is asked for again, and taken over where the model leaves it out (S1.11, D17)."""
-    begun = "## Goal\nMend it.\n## The current turn so far\nParts 0 and 1 are read."
-    parts = [says(f"part {i}", 3000) for i in range(11)]
-    nodes = [user("the large one", 2000), *parts[:3], compaction("n3", begun, text=begun), *parts[3:]]
-    async with bench.host(compact(), ANSWER) as host:
-        session = await bench.session(host, nodes)
-        await session.prompt("go on")
-        path = await host.store.path(session.id)
-        asked = host.scripted.requests[0].messages
-    assert "## The current turn so far" in asked[0].text and "[the current turn begins here]" in asked[1].text
-    shown = texts(path)
-    assert "Half of it is done" in shown[0] and "Parts 0 and 1 are read." in shown[0]
-    assert shown[1].startswith("the large one") and shown[2].startswith("part ")
