@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from agent_texts import agent_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
@@ -17,7 +18,6 @@ from moryflow.kernel.tool_executor import combine, default_verdicts
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.session_lease import read_only_scope
 from moryflow_sdk import Agent, ConfigError, ModelSettings, Rule
-from moryflow_sdk.support.agent_files import parse_agent
 
 SEVERITY = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
 CALLS = (
@@ -328,8 +328,8 @@ async def test_the_prompts_hold_nothing_that_changes(rig):
 
 async def test_an_agents_file_may_limit_its_steps(rig):
     """maxSteps of a file counts; one that is not a number is named and left out (S4.2, D42)."""
-    assert parse_agent(b'---\n{"id": "x", "maxSteps": 3}\n---\nhi\n', "x.md")[0].max_steps == 3
-    agent, wrong = parse_agent(b'---\n{"id": "x", "maxSteps": "many"}\n---\nhi\n', "x.md")
+    assert agent_of(b'---\n{"id": "x", "maxSteps": 3}\n---\nhi\n', "x.md")[0].max_steps == 3
+    agent, wrong = agent_of(b'---\n{"id": "x", "maxSteps": "many"}\n---\nhi\n', "x.md")
     assert agent.max_steps is None and "maxSteps" in wrong[0].message
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_texts import agent_of
 from moryflow import Host, RunOptions, open_host
 from moryflow.agents import narrow_agent
 from moryflow.testing import replies
@@ -14,7 +15,7 @@ from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.permission.policy import Policy, default_rules
 from moryflow_builtins.permission.policy import make_policy as policy_of
 from moryflow_sdk import Agent, Rule
-from moryflow_sdk.support.agent_files import parse_agent, read_agent
+from moryflow_sdk.support.agent_files import read_agent
 from moryflow_sdk.support.foreign_names import tools_here
 
 EDITING = {"edit", "multiedit", "write", "apply_patch", "move", "delete"}
@@ -50,7 +51,7 @@ def put(home: Path, name: str, fields: str, body: str = "Do.") -> None:
 
 
 def parsed(fields: str) -> Any:
-    agent, problems = parse_agent(f"---\ndescription: d\n{fields}\n---\nx\n".encode(), "a.md", default_id="a")
+    agent, problems = agent_of(f"---\ndescription: d\n{fields}\n---\nx\n".encode(), "a.md")
     assert agent is not None
     return agent, [problem.message for problem in problems]
 
@@ -207,17 +208,17 @@ permission:
 
 def test_frontmatter_that_is_only_nearly_yaml_is_read_field_by_field():
     """A colon in a description costs nothing, and what restricts is understood; no allow is taken from it (S0.90, D41)."""
-    agent, problems = parse_agent(f"---\n{NEARLY}\n---\nx".encode(), "w.md", default_id="w")
+    agent, problems = agent_of(f"---\n{NEARLY}\n---\nx".encode(), "w.md")
     assert agent is not None and agent.description.endswith('Examples: user: "look at this"') and agent.name == "Code Reviewer"
     assert "write" in agent.deny_tools and [(rule.domain, rule.decision) for rule in agent.rules] == [("bash", "deny")]
     assert ["no allow rule is taken from it, because its frontmatter is not YAML" in said.message for said in problems] == [
         True
     ]
     for wrong in ("tools: [Read, Grep", "disallowedTools: [Bash, Write"):
-        agent, _ = parse_agent(f"---\ndescription: a: b\n{wrong}\n---\nx".encode(), "w.md", default_id="w")
+        agent, _ = agent_of(f"---\ndescription: a: b\n{wrong}\n---\nx".encode(), "w.md")
         assert agent is not None and not agent.may_use("bash") and not agent.may_use("write")
     for odd in ("*all* of it", "!important", "@me", "`x`: y", "[a] | [b]"):
-        agent, problems = parse_agent(f"---\ndescription: {odd}\n---\nx".encode(), "w.md", default_id="w")
+        agent, problems = agent_of(f"---\ndescription: {odd}\n---\nx".encode(), "w.md")
         assert agent is not None and agent.description == odd and problems == []
 
 
@@ -248,7 +249,7 @@ def test_who_may_choose_an_agent_and_whether_it_is_there_at_all():
     ):  # fmt: skip
         assert (parsed(field)[0].mode, parsed(field)[1]) == (mode, [])
     for field in ("disable: true", "disabled: yes", "enabled: false", 'disable: "true"'):
-        assert parse_agent(f"---\ndescription: d\n{field}\n---\nx".encode(), "w.md", default_id="w") == (None, [])
+        assert agent_of(f"---\ndescription: d\n{field}\n---\nx".encode(), "w.md") == (None, [])
     assert parsed("disable: false\nenabled: true")[0].id == "a"
     assert parsed("permissionMode: acceptEdits\ncolor: red\nmetadata: {a: 1}\nmodel: inherit")[1] == []
     assert parsed("hooks: {PreToolUse: []}")[1] == [

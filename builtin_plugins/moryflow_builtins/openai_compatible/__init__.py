@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, PluginContext, hookimpl
@@ -315,82 +315,49 @@ def _normal(address: str, variable: str) -> str:
     return address if urlsplit(address).path else f"{address}/v1"
 
 
-SERVICES: dict[str, KnownService] = {
-    service.prefix: service
-    for service in (
-        KnownService(
-            "openai",
-            "https://api.openai.com/v1",
-            ("OPENAI_API_KEY",),
-            ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
-            "gpt-4.1",
-            output_field="max_completion_tokens",
-            system_messages="several",
-            json_mode="schema",
-        ),
-        KnownService(
-            "openrouter",
-            "https://openrouter.ai/api/v1",
-            ("OPENROUTER_API_KEY",),
-            (),
-            "openrouter/auto",
-            effort="reasoning",
-            json_mode="schema",
-        ),
-        KnownService(
-            "deepseek",
-            "https://api.deepseek.com/v1",
-            ("DEEPSEEK_API_KEY",),
-            (),
-            "deepseek-flash",
-            wants_reasoning=True,
-            effort="thinking",
-            json_mode="object",
-        ),
-        KnownService(
-            "mistral",
-            "https://api.mistral.ai/v1",
-            ("MISTRAL_API_KEY",),
-            (),
-            "mistral-medium-latest",
-            short_ids=True,
-            json_mode="schema",
-        ),
-        KnownService("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
-        KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7", json_mode="schema"),
-        KnownService("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
-        KnownService(
-            "moonshot",
-            "https://api.moonshot.ai/v1",
-            ("MOONSHOT_API_KEY",),
-            (),
-            "kimi-k3",
-            wants_reasoning=True,
-            effort="off_or_effort",
-            json_mode="object",
-        ),
-        KnownService(
-            "zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3", effort="thinking", json_mode="object"
-        ),
-        KnownService("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
-        KnownService("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
-        KnownService("nvidia", "https://integrate.api.nvidia.com/v1", ("NVIDIA_API_KEY",)),
-        KnownService("huggingface", "https://router.huggingface.co/v1", ("HF_TOKEN", "HUGGINGFACE_API_KEY")),
-        KnownService(
-            "qwen",
-            "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
-            ("DASHSCOPE_API_KEY",),
-            effort="enable_thinking",
-            json_mode="object",
-        ),
-        KnownService(
-            "ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_BASE_URL", "OLLAMA_HOST"), local=True
-        ),
-        KnownService("lmstudio", "http://127.0.0.1:1234/v1", ("LMSTUDIO_API_KEY",), ("LMSTUDIO_BASE_URL",), local=True),
-        KnownService("vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), local=True, effort="template"),
-        KnownService(
-            "llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True, effort="template"
-        ),
-    )
+_ROWS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    ("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-4.1", {
+        "addresses": ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "output_field": "max_completion_tokens",
+        "system_messages": "several", "json_mode": "schema",
+    }),
+    ("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter/auto", {
+        "effort": "reasoning", "json_mode": "schema",
+    }),
+    ("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek-flash", {
+        "wants_reasoning": True, "effort": "thinking", "json_mode": "object",
+    }),
+    ("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral-medium-latest", {
+        "short_ids": True, "json_mode": "schema",
+    }),
+    ("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b", {}),
+    ("xai", "https://api.x.ai/v1", "XAI_API_KEY", "grok-4.7", {"json_mode": "schema"}),
+    ("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", "gpt-oss-120b", {}),
+    ("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", "kimi-k3", {
+        "wants_reasoning": True, "effort": "off_or_effort", "json_mode": "object",
+    }),
+    ("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", "glm-5.3", {"effort": "thinking", "json_mode": "object"}),
+    ("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY TOGETHERAI_API_KEY", "", {}),
+    ("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", "", {}),
+    ("nvidia", "https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY", "", {}),
+    ("huggingface", "https://router.huggingface.co/v1", "HF_TOKEN HUGGINGFACE_API_KEY", "", {}),
+    ("qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY", "", {
+        "effort": "enable_thinking", "json_mode": "object",
+    }),
+    ("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_API_KEY", "", {
+        "addresses": ("OLLAMA_BASE_URL", "OLLAMA_HOST"), "local": True,
+    }),
+    ("lmstudio", "http://127.0.0.1:1234/v1", "LMSTUDIO_API_KEY", "", {"addresses": ("LMSTUDIO_BASE_URL",), "local": True}),
+    ("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", "", {
+        "addresses": ("VLLM_BASE_URL",), "local": True, "effort": "template",
+    }),
+    ("llamacpp", "http://127.0.0.1:8080/v1", "LLAMACPP_API_KEY", "", {
+        "addresses": ("LLAMACPP_BASE_URL",), "local": True, "effort": "template",
+    }),
+)  # fmt: skip
+"""Prefix, address, variables with the key, default model, and what differs from others."""
+
+SERVICES = {
+    prefix: KnownService(prefix, url, tuple(keys.split()), default=default, **more)
+    for prefix, url, keys, default, more in _ROWS
 }
 """If several services have a key, the first one in this order is the default."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Rule
-from moryflow_sdk.support.rule_entries import ANY_DOMAIN, MEANWHILE, may_deny, not_understood, read_entries
+from moryflow_sdk.support.rule_entries import ANY_DOMAIN, MEANWHILE, not_understood, read_entries
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
 
 from .jsonc import JsoncError, JsoncNode, tree
@@ -184,9 +184,6 @@ class Origin(NamedTuple):
 RULES = ("agents", "runtime", "permission", "rules")
 """The path of the permission rules."""
 
-UNUSABLE = "rule_unusable"
-"""The problem code of a deny rule whose pattern no engine accepts."""
-
 
 def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
     """Return the rules of `layer` in order, and the problems. A rule that cannot be read is replaced by a stand-in."""
@@ -226,7 +223,7 @@ def holds_deny(value: Any) -> bool:
     """Whether `value`, which is in a place that is not read, holds what may be meant as a deny, or to ask."""
     if isinstance(value, Mapping):
         members = (*value, *value.values())  # other systems write {"deny": [...]}
-        return ("decision" in value and may_deny(value)) or any(map(holds_deny, members))
+        return value.get("decision", "allow") != "allow" or any(map(holds_deny, members))
     if isinstance(value, list):
         return any(map(holds_deny, value))
     return isinstance(value, str) and value.strip().casefold() in ("deny", "ask")

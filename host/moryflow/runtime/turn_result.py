@@ -176,7 +176,7 @@ class AnswerSchema:
             place = "/".join(map(str, error.absolute_path))
             raise ConfigError(f"not a JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
         if odd := unusable_pattern(schema):
-            raise ConfigError(f"no answer can be checked: {odd}", next_step="write the pattern without look-around")
+            raise ConfigError(f"no answer can be checked against {odd!r:.80}", next_step="write it without look-around")
         self.document = schema
 
     @property

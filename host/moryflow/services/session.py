@@ -30,7 +30,6 @@ from moryflow_sdk import (
 from moryflow_sdk.support.own_files import exists
 
 from moryflow.base.events import now
-from moryflow.config import UNUSABLE
 from moryflow.kernel.turn_context import SpawnRequest
 from moryflow.store import RunRow
 
@@ -125,7 +124,7 @@ class RulesService:
     def problems(self) -> Sequence[str]:
         """Return the problems of rules that could not be read, and of files whose rules may therefore be missing."""
         problems = self._scope.around.config.problems
-        return [str(one) for one in problems if one.code != UNUSABLE and (one.fatal or one.code == "rule_invalid")]
+        return [str(one) for one in problems if one.fatal or one.code == "rule_invalid"]
 
     def commands(self, text: str) -> Sequence[str]:
         """Return the simple commands that a built-in plugin finds in `text`; without such a plugin, `text` itself."""

@@ -7,7 +7,7 @@ the agent files of other systems.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from moryflow_sdk.verdicts import Rule
 
 from .agent_rights import DENIED, PERMISSION, Line, Remark, is_text, read_rights
 from .foreign_names import is_foreign_model
-from .markdown_files import MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path
+from .markdown_files import WrongFile, read_markdown, shown_path
 from .rule_entries import ANY_DOMAIN, MEANWHILE, not_understood
 from .texts import nearest
 
@@ -38,10 +38,8 @@ _ELSEWHERE = frozenset((
     "examples", "when_to_use", "whenToUse", "displayName", "title", "summary", "agent", "priority", "kind", "vibe",
 ))  # fmt: skip
 """Fields of other systems. Those that do not restrict an agent are passed over without a word."""
-_RESTRICTS = {"tools": "tools", "rule": "permission", "perm": "permission", "steps": "maxSteps", "turns": "maxSteps"}
-"""A part of the name of an unknown field, in lower case → the field that it probably means."""
-_ASKS = ("permission", "maxSteps")
-"""The fields that restrict an agent, besides its tools: while one is not understood, every call is asked about."""
+_RESTRICTS = re.compile(r"tool|rule|perm|steps|turns")
+"""What an unknown field has in its name, in lower case, if it may be meant to restrict the agent."""
 _FREE_MODES = ("default", "acceptEdits", "bypassPermissions", "auto")
 """Values of Claude Code's ``permissionMode`` that restrict nothing; what they would allow is not allowed."""
 _PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens", "reasoningEffort": "reasoning_effort"}
@@ -107,17 +105,13 @@ def make_agent(
     :param line: returns the line of a field, by its path of names.
     :raises WrongAgent: an agent cannot have one of the values.
     """
-    unknown = {str(key): _probable_field(str(key)) for key in metadata if key not in _KNOWN and key not in _ELSEWHERE}
-    if metadata.get("permissionMode") in _FREE_MODES:
-        del unknown["permissionMode"]
-    warnings: list[Remark] = [
-        ((key,), f"the field {key!a:.80} {_unknown_field_effect(key, near)}") for key, near in unknown.items()
-    ]
+    warnings: list[Remark] = []
+    lost = list(_unknown_fields(metadata, warnings))
     tools, denied, rules = read_rights(metadata, source, warnings, line)
     rules = _without_distrusted_allows(rules, distrusted, warnings)
     steps, wrong_steps = _steps(metadata, warnings)
-    lost = [f"the field {key!a:.80} is not known" for key, near in unknown.items() if near in _ASKS]
-    if problem := next(iter(lost), wrong_steps):
+    others = [f"the field {key!a:.80} is not known" for key in lost if "tool" not in key.lower()]
+    if problem := next(iter(others), wrong_steps):
         rules = (*rules, not_understood(ANY_DOMAIN, problem, source="agent", file=source))
     fields = {
         "id": name,
@@ -126,7 +120,7 @@ def make_agent(
         "mode": _mode(metadata, warnings),
         "model": _model(metadata, warnings),
         "prompt": body,
-        "tools": () if "tools" in unknown.values() else tools,
+        "tools": tools if len(others) == len(lost) else (),
         "deny_tools": denied,
         "rules": rules,
         "settings": _settings(metadata, warnings),
@@ -141,22 +135,21 @@ def make_agent(
         raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def _probable_field(key: str) -> str:
-    """Return the field that an unknown one probably means; any name with ``tools`` in it may be meant to restrict tools."""
-    plain = key.lower().replace("return", "")  # it has nothing to do with turns
-    if part := next((part for part in _RESTRICTS if part in plain), ""):
-        return _RESTRICTS[part]
-    return nearest(key, _KNOWN, 0.75)  # `hooks` is like `tools`, and `version` like `permission`, but they are not meant so
-
-
-def _unknown_field_effect(key: str, near: str) -> str:
-    """Return the effect of an unknown field, for a message. A field that may be meant to restrict the agent always has one."""
-    if key == "hooks":
-        return "is not used here: what its commands check is not checked"
-    costs = {**dict.fromkeys(_ASKS, MEANWHILE), "tools": "the agent gets no tools of it"}
-    return (
-        f"is not known{f'; {costs[near]}' if near in costs else ' and is ignored'}{f'; did you mean {near!r}?' if near else ''}"
-    )
+def _unknown_fields(metadata: Mapping[str, Any], warnings: list[Remark]) -> Iterator[str]:
+    """Name the fields that are not known, and yield those that may be meant to restrict the agent."""
+    for key in (str(key) for key in metadata if key not in _KNOWN and key not in _ELSEWHERE):
+        near = nearest(key, _KNOWN, 0.75)
+        if key == "permissionMode" and metadata[key] in _FREE_MODES:
+            continue
+        if key == "hooks":
+            effect = "is not used here: what its commands check is not checked"
+        elif near in ("tools", "permission", "maxSteps") or _RESTRICTS.search(key.lower().replace("return", "")):
+            effect = f"is not known; {MEANWHILE if 'tool' not in key.lower() else 'the agent gets no tools of it'}"
+            yield key
+        else:
+            effect = "is not known and is ignored"
+        said = f"; did you mean {near!r}?" if near and key != "hooks" else ""
+        warnings.append(((key,), f"the field {key!a:.80} {effect}{said}"))
 
 
 def _string(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> str:
@@ -256,30 +249,11 @@ def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agen
         read = read_markdown(path)
     except WrongFile as wrong:
         return None, [_diagnostic_of(wrong, source)]
-    return _agent(read, source, file_id(path), reserved)
-
-
-def parse_agent(
-    data: bytes, source: str, *, default_id: str = "", reserved: frozenset[str] = RESERVED, distrusted: str = ""
-) -> tuple[Agent | None, list[Diagnostic]]:
-    """Return the agent that `data` describes, or ``None``, and the problems in it.
-
-    :param default_id: the id for files of other systems, which have a ``name`` and no ``id``; it must be valid too.
-    :param distrusted: why somebody else could have written the file; its allow rules are then ignored.
-    """
-    try:
-        read = parse_markdown(data, distrusted)
-    except WrongFile as wrong:
-        return None, [_diagnostic_of(wrong, source)]
-    return _agent(read, source, default_id, reserved)
-
-
-def _agent(read: MarkdownFile, source: str, default_id: str, reserved: frozenset[str]) -> tuple[Agent | None, list[Diagnostic]]:
     if is_disabled(read.metadata):
         return None, []
     distrusted = read.distrusted or (f"its frontmatter is not YAML: {read.loose}" if read.loose else "")
     try:
-        name = agent_id(read.metadata, default_id, reserved)
+        name = agent_id(read.metadata, file_id(path), reserved)
         agent, warnings = make_agent(read.metadata, read.body, source, name, distrusted, read.line_of)
     except WrongAgent as wrong:
         if read.loose:

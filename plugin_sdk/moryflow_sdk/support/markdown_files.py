@@ -22,6 +22,7 @@ MAX_JSON5_BYTES = 8 * 1024
 """Of frontmatter that is JSON5 and not JSON: its reader takes a tenth of a second for each KiB."""
 MAX_FILE_BYTES = 1024 * 1024
 MAX_DEPTH = 32
+_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _JSON_HEAD = re.compile(r"---[ \t]*\n(\{.*?\})[ \t]*\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
@@ -71,36 +72,54 @@ def read_markdown(path: Path, *, json5: bool = True) -> MarkdownFile:
     :param json5: whether frontmatter that starts with ``{`` is JSON5; else it is JSON or YAML, which is five times as fast.
     :raises WrongFile: it cannot be read, is too large, is not text, or its frontmatter is wrong.
     """
-    data, distrusted = _content(path)
-    return parse_markdown(data, distrusted, json5=json5)
-
-
-def parse_markdown(data: bytes, distrusted: str = "", *, json5: bool = True) -> MarkdownFile:
-    """Return the content of a file with the bytes `data`.
-
-    :raises WrongFile: it is too large, is not text, or its frontmatter is wrong.
-    """
-    text = _text(data)
-    metadata, body, loose = _split(text, json5=json5)
-    closing = re.compile(r"^---[ \t]*$", re.MULTILINE).search(text, 3)
-    return MarkdownFile(metadata, body, distrusted, text[: closing.start()] if closing else "", loose)
-
-
-def shown_path(path: Path) -> str:
-    """Return a path as text, whatever bytes its name has."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
-def _content(path: Path) -> tuple[bytes, str]:
-    """Return the bytes of a regular file, and why others could have written it: they own it or may write it."""
     try:
         if not path.is_file():
             raise WrongFile("read", leads_nowhere(path) or "this is not a regular file")
         with path.open("rb") as file:
             doubt = doubt_about(path, os.fstat(file.fileno()))
-            return file.read(MAX_FILE_BYTES + 1), f"{doubt.reason}: {doubt.step}" if doubt else ""
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise WrongFile("read", f"it cannot be read: {error.strerror}") from error
+    return parse_markdown(data, f"{doubt.reason}: {doubt.step}" if doubt else "", json5=json5)
+
+
+def parse_markdown(data: bytes, distrusted: str = "", *, json5: bool = True) -> MarkdownFile:
+    """Return the content of a file with the bytes `data`.
+
+    Plain JSON is read with the standard library, which adds no import to the start of a host; all else with
+    python-frontmatter and our handler.
+
+    :raises WrongFile: it is too large, is not text, or its frontmatter is wrong.
+    """
+    text = _text(data)
+    found = _JSON_HEAD.match(text)
+    if found is not None and len(found[1]) <= MAX_FRONTMATTER_BYTES:
+        with suppress(ValueError, RecursionError):
+            metadata: dict[str, Any] = json.loads(found[1], object_pairs_hook=keys_once)
+            return MarkdownFile(metadata, text[found.end() :].strip(), distrusted, text[: found.end(1)])
+    import frontmatter
+    from frontmatter.default_handlers import BaseHandler
+
+    class YamlHandler(BaseHandler):
+        FM_BOUNDARY = _BOUNDARY
+        START_DELIMITER = END_DELIMITER = "---"
+        loose: WrongFile | None = None
+
+        def load(self, fm: str) -> dict[str, Any]:
+            found, self.loose = _load(fm, json5=json5)
+            return found
+
+    if not re.match(r"---[ \t]*\n", text):
+        raise WrongFile("frontmatter", 'such a file begins with a line "---"', 1)
+    if (closing := _BOUNDARY.search(text, 3)) is None:
+        raise WrongFile("frontmatter", 'the frontmatter is not closed with a line "---"', 1)
+    metadata, body = frontmatter.parse(text, handler=(handler := YamlHandler()))
+    return MarkdownFile(metadata, body, distrusted, text[: closing.start()], handler.loose)
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as text, whatever bytes its name has."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _text(data: bytes) -> str:
@@ -115,62 +134,9 @@ def _text(data: bytes) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _split(text: str, *, json5: bool) -> tuple[Mapping[str, Any], str, WrongFile | None]:
-    """Return frontmatter, body, and why the frontmatter is only nearly YAML, if it is.
-
-    Plain JSON is read with the standard library, all else with python-frontmatter and our handler.
-    """
-    if (plain := _plain_json(text)) is not None:
-        return *plain, None
-    import frontmatter
-    from frontmatter.default_handlers import BaseHandler
-
-    class YamlHandler(BaseHandler):
-        FM_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
-        START_DELIMITER = END_DELIMITER = "---"
-        loose: WrongFile | None = None
-
-        def load(self, fm: str) -> dict[str, Any]:
-            found, self.loose = _load(fm, json5=json5)
-            return found
-
-    if not re.match(r"---[ \t]*\n", text):
-        raise WrongFile("frontmatter", 'such a file begins with a line "---"', 1)
-    if len(re.findall(r"^---[ \t]*$", text, re.MULTILINE)) < 2:
-        raise WrongFile("frontmatter", 'the frontmatter is not closed with a line "---"', 1)
-    metadata, body = frontmatter.parse(text, handler=(handler := YamlHandler()))
-    return metadata, body, handler.loose
-
-
-def _plain_json(text: str) -> tuple[dict[str, Any], str] | None:
-    """Read frontmatter that is plain JSON with the standard library, which adds no import to the start of a host.
-
-    Return ``None`` for anything else; the slower reader then says what is wrong.
-    """
-    found = _JSON_HEAD.match(text)
-    if found is None or len(found[1].encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES or _too_deep(found[1]):
-        return None
-    try:
-        value: dict[str, Any] = json.loads(found[1], object_pairs_hook=keys_once)
-    except (ValueError, RecursionError):
-        return None
-    return value, text[found.end() :].strip()
-
-
-def _too_deep(block: str) -> bool:
-    depth = 0
-    for char in block:
-        depth += (char in "[{") - (char in "]}")
-        if depth > MAX_DEPTH:
-            return True
-    return False
-
-
 def _load(block: str, *, json5: bool) -> tuple[dict[str, Any], WrongFile | None]:
     if len(block.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
         raise WrongFile("frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
-    if _too_deep(block):
-        raise WrongFile("frontmatter", f"the frontmatter is nested deeper than {MAX_DEPTH}", 2)
     loose = None
     try:
         value = _json5(block) if json5 and block.lstrip().startswith("{") else _yaml(block)
@@ -250,60 +216,29 @@ def yaml_problem(error: Exception) -> str:
     return f"a value does not fit its tag ({text})" if isinstance(error, LookupError | AttributeError) else text
 
 
-class _NotPlain(Exception):
-    """The YAML has aliases, keys that are given twice, or is nested deeply."""
-
-
-def _fast_yaml(block: str) -> Any:
-    """Return what plain YAML holds.
-
-    :raises AttributeError: PyYAML was built without its reader in C.
-    """
+def _yaml(block: str) -> Any:
+    """Read YAML without aliases, keys that are given twice, and deep nesting."""
     import yaml
-
-    class FastLoader(yaml.CSafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            found = super().construct_mapping(node, deep=deep)
-            if len(found) != len(node.value):
-                raise _NotPlain
-            return found
 
     untyped: Any = yaml
-    depth = 0
-    for event in untyped.parse(block, Loader=yaml.CSafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
-            raise _NotPlain
-    return yaml.load(block, Loader=FastLoader)
+    safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the reader in C is eight times as fast
 
-
-def _yaml(block: str) -> Any:
-    """Read YAML with the reader in C, which is eight times as fast; the one in Python says better what is wrong."""
-    import yaml
-
-    with suppress(AttributeError, _NotPlain, yaml.YAMLError, *YAML_VALUE_ERRORS):
-        return _fast_yaml(block)
-
-    class Loader(yaml.SafeLoader):
-        """A safe loader that refuses aliases and duplicate keys."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            untyped: Any = self
-            if untyped.check_event(yaml.AliasEvent):
-                raise yaml.MarkedYAMLError(problem="aliases are not accepted", problem_mark=untyped.peek_event().start_mark)
-            return super().compose_node(parent, index)
-
+    class Loader(safe):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            untyped: Any = self
-            keys = [repr(untyped.construct_object(key, deep=deep)) for key, _ in node.value]
-            if len(set(keys)) != len(keys):
+            found: Any = safe.construct_mapping(self, node, deep=deep)
+            if len(found) != len(node.value):
                 raise yaml.MarkedYAMLError(problem="a key is given twice", problem_mark=node.start_mark)
-            return super().construct_mapping(node, deep=deep)
+            return found
 
+    depth = 0
     try:
-        return yaml.load(block, Loader=Loader)  # a subclass of SafeLoader
+        for event in untyped.parse(block, Loader=safe):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
+                problem = "aliases are not accepted" if depth <= MAX_DEPTH else f"it is nested deeper than {MAX_DEPTH}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        return untyped.load(block, Loader=Loader)  # a subclass of SafeLoader
     except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
         mark = getattr(error, "problem_mark", None)
-        reason = yaml_problem(error)
         line, column = (mark.line + 1, mark.column + 1) if mark else (2, None)
-        raise WrongFile("frontmatter", f"the frontmatter is not YAML: {reason}", line, column) from error
+        raise WrongFile("frontmatter", f"the frontmatter is not YAML: {yaml_problem(error)}", line, column) from error

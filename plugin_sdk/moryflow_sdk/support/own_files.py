@@ -11,7 +11,6 @@ import fcntl
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -154,74 +153,49 @@ class Doubt(NamedTuple):
     step: str
 
 
-_MAX_LINKS = 40
-
-
 def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | None:
     """Return why somebody else could have written the file at `path`; ``None`` if nobody else could.
 
-    Anybody who may write to a folder on the path, links followed, can replace the file; in a folder with the sticky bit, such
-    as ``/tmp``, they can replace only their own files.
+    Anybody who may write to the file, or to a folder above it or above what it is a link to, can replace it; in a folder with
+    the sticky bit, such as ``/tmp``, they can replace only their own files.
 
     :param opened: the status of the file when it was opened; if another file is at `path` now, that is a doubt.
     :raises OSError: a part of the path cannot be examined.
     """
-    way = list(_way(os.path.abspath(path)))  # noqa: PTH100
-    last, status = way[-1]
+    written, real = Path(os.path.abspath(path)), Path(os.path.realpath(path, strict=True))  # noqa: PTH100
+    status = real.lstat()
     if opened is not None and not os.path.samestat(opened, status):
         return Doubt("it was replaced while it was read", f"ls -l {shlex.quote(str(path))}")
-    return _foreign(way, last) or _writable(way, last)
+    places = dict.fromkeys((*reversed(written.parents), written, *reversed(real.parents)))
+    return next(filter(None, (_doubt(place, place.lstat(), is_last=False) for place in places if place != real)), None) or (
+        _doubt(real, status)
+    )
 
 
 def doubt_about_one(path: Path, status: os.stat_result) -> Doubt | None:
     """Do the same as :func:`doubt_about` for `path` alone, without the folders above it."""
-    way = [(str(path), status)]
-    return _foreign(way, str(path)) or _writable(way, str(path))
+    return _doubt(path, status)
 
 
-def _foreign(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | None:
-    for place, status in way:
-        if status.st_uid not in (0, os.geteuid()):
-            what = "it" if place == last else place
-            dereference = "-h " if stat.S_ISLNK(status.st_mode) else ""
-            step = f"{'sudo ' if os.geteuid() else ''}chown {dereference}$USER {shlex.quote(place)}"
-            if place != last and stat.S_ISDIR(status.st_mode) and not os.geteuid():
-                step = f"run Moryflow as that user: sudo -u '#{status.st_uid}' -H moryflow"  # it may be the user's home
-            return Doubt(f"{what} belongs to another user (uid {status.st_uid})", step)
-    return None
-
-
-def _writable(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | None:
-    open_places = {place: status.st_mode for place, status in way if _open_to_others(place, status, is_last=place == last)}
-    if not open_places:
-        return None
-    place = last if last in open_places else next(iter(open_places))
-    who = "everybody" if open_places[place] & stat.S_IWOTH else "its group"
-    what = "it" if place == last else f"the folder {place}"
-    return Doubt(f"{who} can write to {what}", f"chmod go-w {shlex.join(open_places)}")
-
-
-def _open_to_others(place: str, status: os.stat_result, *, is_last: bool) -> bool:
+def _doubt(place: Path, status: os.stat_result, *, is_last: bool = True) -> Doubt | None:
     mode = status.st_mode
-    if stat.S_ISLNK(mode) or (mode & stat.S_ISVTX and not is_last):
-        return False
-    if mode & stat.S_IWOTH or not mode & stat.S_IWGRP:
-        return bool(mode & stat.S_IWOTH)
-    return _has_access_list(place) or not _is_private_group(status.st_gid, os.geteuid())
-
-
-def _has_access_list(place: str) -> bool:
-    """Whether a list names others who may use `place`; the mode's bits for the group then say what any of them may do."""
-    if not hasattr(os, "getxattr"):
-        return False
-    with suppress(OSError):
-        return bool(os.getxattr(place, "system.posix_acl_access", follow_symlinks=False))
-    return False
+    if status.st_uid not in (0, os.geteuid()):
+        what = "it" if is_last else str(place)
+        step = f"{'sudo ' if os.geteuid() else ''}chown {'-h ' if stat.S_ISLNK(mode) else ''}$USER {shlex.quote(str(place))}"
+        if stat.S_ISDIR(mode) and not os.geteuid():  # it may be the home of that user, which root must not take away
+            step = f"run Moryflow as that user: sudo -u '#{status.st_uid}' -H moryflow"
+        return Doubt(f"{what} belongs to another user (uid {status.st_uid})", step)
+    is_shared = mode & stat.S_IWGRP and not _is_private_group(status.st_gid, os.geteuid())
+    if stat.S_ISLNK(mode) or (mode & stat.S_ISVTX and not is_last) or not (mode & stat.S_IWOTH or is_shared):
+        return None
+    who = "everybody" if mode & stat.S_IWOTH else "its group"
+    what = "it" if is_last else f"the folder {place}"
+    return Doubt(f"{who} can write to {what}", f"chmod go-w {shlex.quote(str(place))}")
 
 
 @cache
 def _is_private_group(group: int, user: int) -> bool:
-    """Whether the group is the user's own, with nobody else in it.
+    """Whether the group is the user's own, with the user's name and nobody else in it.
 
     Ubuntu and Fedora give every user such a group, and let it write to what the user creates (umask 002). Root's group is
     not one: on some systems it has administrators in it.
@@ -233,30 +207,4 @@ def _is_private_group(group: int, user: int) -> bool:
         found, own = grp.getgrgid(group), pwd.getpwuid(user)
     except KeyError:
         return False
-    members = {own.pw_name, *found.gr_mem, *(entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group)}
-    return user != 0 and group == own.pw_gid and found.gr_name == own.pw_name and members == {own.pw_name}
-
-
-def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every folder, link and file that is visited when the absolute `path` is resolved; the last is its target."""
-    todo, current, links = path.split("/")[::-1], "/", 0
-    yield current, os.lstat(current)
-    while todo:
-        name = todo.pop()
-        if name in ("", "."):
-            continue
-        if name == "..":
-            current = os.path.dirname(current)  # noqa: PTH120
-            continue
-        place = f"{current.rstrip('/')}/{name}"
-        status = os.lstat(place)
-        yield place, status
-        if not stat.S_ISLNK(status.st_mode):
-            current = place
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            raise OSError(f"{path}: its links are a loop")
-        goal = os.readlink(place)  # noqa: PTH115
-        current = "/" if goal.startswith("/") else current
-        todo.extend(goal.split("/")[::-1])
+    return user != 0 and group == own.pw_gid and found.gr_name == own.pw_name and set(found.gr_mem) <= {own.pw_name}

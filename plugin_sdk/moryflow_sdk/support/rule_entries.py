@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from moryflow_sdk.calls import DOMAINS, UNKNOWN_FOLDER
 from moryflow_sdk.support.foreign_names import DOMAINS_ELSEWHERE
@@ -33,8 +33,7 @@ _BOUND = ("folder", "contents")
 _PLACES = ("vault:/", "fs:/")
 _STATE = re.compile(r"absent|is:/.+|sha256:[0-9a-f]{64}")
 _MAY_FAIL = ("regex:", "{", "[")
-"""Only patterns with one of these can be wrong; compiling all patterns to check them would slow every start. Patterns of deny
-rules are always checked."""
+"""Only patterns with one of these can be wrong; compiling all patterns to check them would slow every start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ class Fault:
     """One mistake in a list of rules.
 
     :param key: the key of the entry that is wrong; ``None`` for the whole entry.
-    :param code: ``rule_invalid``, ``rule_unusable`` (no engine accepts the pattern) or ``config_unknown_key``.
-    :param harmless: whether the entry was left out, because without it no call can be treated less strictly.
+    :param code: ``rule_invalid`` or ``config_unknown_key``.
+    :param harmless: whether the entry was left out, because it makes no domain of ours stricter.
     """
 
     index: int
@@ -70,57 +69,63 @@ def read_entries(
 
     :param line: returns the line on which an entry begins, by its index.
     :param elsewhere: whether the rules are written for another system, with domains that do not exist here; a rule that asks
-        or allows in such a domain is left out.
+        in such a domain is then left out, as one that allows always is.
     """
     rules: list[Rule] = []
     faults: list[Fault] = []
-    missing: set[tuple[str, str]] = set()
     for index, raw in enumerate(entries):
         place: dict[str, Any] = {"source": source, "file": file, "line": line(index), "index": index}
+        entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
         try:
-            rules.append(_rule(raw, place, faults))
+            rules.append(_rule(entry, place))
         except _Bad as bad:
-            for rule in _replacement_rules(raw, bad, place, faults, elsewhere=elsewhere):
-                if not rule.problem or (rule.domain, rule.decision) not in missing:  # one is enough for a thousand
-                    rules.append(rule)
-                if rule.problem:
-                    missing.add((rule.domain, rule.decision))
+            known = next((domain for domain in DOMAINS if domain == entry.get("domain")), None)
+            lax = ("allow", "ask") if elsewhere else ("allow",)
+            if known is None and isinstance(entry.get("domain"), str) and entry.get("decision") in lax:
+                faults.append(Fault(index, f"{bad.message}; the rule is ignored", bad.hint, harmless=True))
+                continue
+            pattern: Any = entry.get("pattern")
+            pattern = pattern if isinstance(pattern, str) and 0 < len(pattern) <= MAX_PATTERN else "*"
+            fields: dict[str, Any] = {**place, "pattern": pattern}
+            domain = known or ANY_DOMAIN
+            if bad.code == "config_unknown_key" and entry["decision"] == "deny":
+                rules.append(Rule(domain=domain, decision="deny", **fields))  # what can be read of it holds
+            rules.append(not_understood(domain, bad.message, **fields))
+            rest = MEANWHILE if known is None else MEANWHILE.replace("call", "call of its domain")
+            faults.append(Fault(index, f"{bad.message}; {rest}", bad.hint, bad.key, bad.code))
     return rules, faults
 
 
 def not_understood(domain: str, problem: str, **fields: Any) -> Rule:
-    """Return a rule that replaces one that could not be read: it matches nothing, and `domain` asks.
-
-    :param fields: more fields; with a ``decision`` of ``deny``, no mode lifts the question.
-    """
-    return Rule.model_validate({"pattern": "*", "decision": "deny", **fields, "domain": domain, "problem": problem})
+    """Return a rule that replaces one that could not be read: it matches nothing, and `domain` asks in every mode."""
+    return Rule.model_validate({"pattern": "*", **fields, "decision": "deny", "domain": domain, "problem": problem})
 
 
-def _rule(raw: Any, place: dict[str, Any], faults: list[Fault]) -> Rule:
-    if not isinstance(raw, Mapping):
+def _rule(entry: Mapping[Any, Any], place: dict[str, Any]) -> Rule:
+    if not entry:
         raise _Bad("a rule is an object with domain, pattern and decision")
-    entry = cast("Mapping[Any, Any]", raw)
     for missing in (key for key in _KEYS if key not in entry):
-        raise _Bad(f'the rule has no "{missing}"', _suggestion(missing, [str(key) for key in entry if key not in _KEYS], "has"))
-    decision, domain = _decision(entry["decision"]), entry["domain"]
-    if not isinstance(domain, str) or domain not in DOMAINS:
-        guess = _guess(domain)
-        hint = f'did you mean "{guess}"?' if guess else f"one of {', '.join(DOMAINS)}"
-        raise _Bad(f"{_quoted(domain)} is not a domain", hint)
-    _check_pattern(entry["pattern"])
-    for extra in (key for key in entry if key not in (*_KEYS, *_BOUND)):
-        hint = _suggestion(extra, (*_KEYS, *_BOUND)) or f"it has {', '.join(_KEYS)}"
-        raise _Bad(f"a rule has no key {_quoted(extra)}", hint, str(extra), "config_unknown_key")
-    rule = Rule(domain=domain, pattern=entry["pattern"], decision=decision, **place, **_binding(entry, domain, decision))
-    why = _pattern_problem(rule)
-    if why and decision != "deny":
-        raise _Bad(f"this rule can never match: {why}")
-    if why:
-        faults.append(
-            Fault(place["index"], f"this deny rule cannot be used: {why}; {_consequence(domain)}", code="rule_unusable")
+        raise _Bad(f'the rule has no "{missing}"')
+    domain, pattern, decision = (entry[key] for key in _KEYS)
+    if decision not in DECISIONS:
+        near = nearest(str(decision)[:20], DECISIONS)
+        raise _Bad(f"{_quoted(decision)} is not a decision", f'did you mean "{near}"?' if near else "allow, ask or deny")
+    if domain not in DOMAINS:
+        plain = str(domain)[:40].strip().casefold().replace("-", "_")
+        guess = DOMAINS_ELSEWHERE.get(plain) or nearest(plain, DOMAINS)
+        raise _Bad(
+            f"{_quoted(domain)} is not a domain", f'did you mean "{guess}"?' if guess else f"one of {', '.join(DOMAINS)}"
         )
-    if decision != entry["decision"]:
-        faults.append(Fault(place["index"], f'{_quoted(entry["decision"])} is read as "{decision}"', key="decision"))
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN:
+        raise _Bad(f"the pattern must be a text of 1 to {MAX_PATTERN} characters")
+    if hidden := hidden_character(pattern):
+        raise _Bad(f"the pattern holds {hidden}, which nobody sees", "type the pattern again instead of pasting it", "pattern")
+    for extra in (key for key in entry if key not in (*_KEYS, *_BOUND)):
+        raise _Bad(f"a rule has no key {_quoted(extra)}", f"it has {', '.join(_KEYS)}", str(extra), "config_unknown_key")
+    rule = Rule(domain=domain, pattern=pattern, decision=decision, **place, **_binding(entry, domain, decision))
+    if why := _pattern_problem(rule):
+        said = "this deny rule cannot be used" if decision == "deny" else "this rule can never match"
+        raise _Bad(f"{said}: {why}")
     return rule
 
 
@@ -152,75 +157,6 @@ def _names_folder(text: str, decision: str) -> bool:
     return decision == "allow" or not hidden_character(path)
 
 
-def _replacement_rules(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *, elsewhere: bool) -> list[Rule]:
-    """Return the rules that replace an entry that is not understood: its domain asks, and a deny that can be read denies."""
-    decision = _probable_decision(raw)
-    domain = _asking_domain(raw, decision, elsewhere=elsewhere)
-    rest = "the rule is ignored" if domain is None else _consequence(domain)
-    faults.append(Fault(place["index"], f"{bad.message}; {rest}", bad.hint, bad.key, bad.code, harmless=domain is None))
-    if domain is None:
-        return []
-    entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
-    given = entry.get("pattern")
-    pattern = given if isinstance(given, str) and 0 < len(given) <= MAX_PATTERN and _plain(given) else "*"
-    rules = [not_understood(domain, bad.message, **place, pattern=pattern, decision="deny" if decision == "deny" else "ask")]
-    if bad.code == "config_unknown_key" and str(entry["decision"]).strip().casefold() == "deny":
-        rules.insert(0, Rule(domain=domain, pattern=pattern, decision="deny", **place))
-    return rules
-
-
-def _probable_decision(raw: Any) -> str:
-    """Return the decision that an entry probably means; an entry that does not clearly say allow or ask may be a deny."""
-    entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
-    words = {str(key): item.strip().casefold() for key, item in entry.items() if isinstance(item, str) and len(item) < 20}
-    if any(nearest(word, ["deny"], 0.75) for word in words.values()):
-        return "deny"
-    decisions = [word for key, word in words.items() if key not in ("domain", "pattern")]
-    return next((close for word in decisions if (close := nearest(word, ["allow", "ask"]))), "deny")
-
-
-def _asking_domain(raw: Any, decision: str, *, elsewhere: bool) -> str | None:
-    """Return the domain that asks because an entry is not understood; ``None`` if the entry could not restrict any domain."""
-    given = cast("Mapping[Any, Any]", raw).get("domain") if isinstance(raw, Mapping) else None
-    if isinstance(given, str) and given in DOMAINS:
-        return given
-    if decision == "deny":
-        return ANY_DOMAIN
-    if elsewhere and isinstance(given, str):
-        return None
-    if decision == "ask":
-        return DOMAINS_ELSEWHERE.get(str(given)) or ANY_DOMAIN  # a guess may be the wrong one
-    return _guess(given) or None
-
-
-def may_deny(raw: Any) -> bool:
-    """Whether `raw`, which is not a valid rule, may be meant as a deny."""
-    if not isinstance(raw, Mapping):
-        return "deny" in json.dumps(raw, default=str).casefold()
-    return _probable_decision(raw) == "deny"
-
-
-def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
-    if value == "allow" or value == "ask" or value == "deny":
-        return value
-    if isinstance(value, str) and value.strip().casefold() == "deny":
-        return "deny"
-    raise _Bad(f"{_quoted(value)} is not a decision", _suggestion(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
-
-
-def _check_pattern(pattern: Any) -> None:
-    """Refuse a value that cannot be a pattern. Whether the pattern can match anything is checked later."""
-    if not isinstance(pattern, str) or not pattern:
-        raise _Bad("the pattern must be a text that is not empty")
-    if len(pattern) > MAX_PATTERN:
-        raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
-    if not _plain(pattern):
-        raise _Bad("the pattern contains a NUL character or half a character")
-    hidden = hidden_character(pattern)
-    if hidden:
-        raise _Bad(f"the pattern holds {hidden}, which nobody sees", "type the pattern again instead of pasting it", "pattern")
-
-
 _JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 """Joiners between letters or emoji; some scripts need them in names."""
 
@@ -240,10 +176,6 @@ def hidden_character(pattern: str) -> str:
     return f"U+{ord(found):04X} {name(found, '')}".rstrip()
 
 
-def _plain(text: str) -> bool:
-    return "\0" not in text and not re.search("[\ud800-\udfff]", text)
-
-
 def _pattern_problem(rule: Rule) -> str:
     """Return why the pattern of a rule can match nothing; empty if it can."""
     from .patterns import KINDS, PREFIXES, compile_rule
@@ -254,23 +186,5 @@ def _pattern_problem(rule: Rule) -> str:
     return compile_rule(rule).problem
 
 
-def _consequence(domain: str) -> str:
-    return MEANWHILE if domain == ANY_DOMAIN else MEANWHILE.replace("call", "call of its domain")
-
-
 def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)[:60]
-
-
-def _guess(given: Any) -> str:
-    """Return the domain that an unknown name probably means; empty if no domain has a similar name."""
-    if not isinstance(given, str) or len(given) > 40:
-        return ""
-    plain = given.strip().casefold().replace("-", "_")
-    return DOMAINS_ELSEWHERE.get(plain) or nearest(plain, DOMAINS)
-
-
-def _suggestion(word: Any, known: Any, verb: str = "did you mean") -> str:
-    folded = {str(name).casefold(): str(name) for name in known}
-    close = nearest(str(word)[:80].strip().casefold(), folded)
-    return f'{verb} "{folded[close]}"' + ("?" if verb == "did you mean" else "") if close else ""

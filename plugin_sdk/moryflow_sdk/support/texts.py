@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -22,19 +22,15 @@ MARKS: tuple[tuple[bytes, str], ...] = (
 )
 """Byte-order marks. UTF-32 stands before UTF-16, because its mark begins with that of UTF-16."""
 
+_MARKS = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _UNSEEN = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    rf"|(?<![^\x00-\x7f])[\ufe0e\ufe0f](?!\u20e3)|(?<=[{_MARKS}]{{4}})[{_MARKS}]"
 )
-"""Control characters, marks that reverse the direction of a line, characters without width, and blank letters."""
-_SIGNS = re.compile(
-    r"[0-9#*]\ufe0f\u20e3|(\A|[\s\S])"
-    r"([^\w\s\x00-\x7f\u2010-\u2027\u2500-\u259f\u3001-\u3020\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+)"
-)
-"""A keycap, or a run of signs and combining marks with the character before it; common signs are left out of the run."""
-MARKS_IN_A_ROW = 4
-"""How many combining marks one character may carry (UTS 39, 5.4); more of them would reach into other lines."""
+"""Control characters, marks that reverse the direction of a line, characters without width, and blank letters; what says how an
+emoji is drawn, where there is none; and combining marks after four others, which would reach into other lines."""
 _STRANGE = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b\x08")
 
 
@@ -70,12 +66,11 @@ def visible(text: str, *, keep: str = "") -> str:
     """Return `text` with control characters and other invisible ones escaped as in Python.
 
     Use it for everything that a command prints and that a model, a file or a file's name determined, so that nothing in it
-    controls the terminal, reverses a line or hides. A character that may carry combining marks keeps a few of them.
+    controls the terminal, reverses a line or hides.
 
     :param keep: characters that stay as they are; ``"\\n\\t"`` for text of several lines.
     """
-    text = _UNSEEN.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
-    return text if text.isascii() else _SIGNS.sub(_escape_marks, text)
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
 
 
 _KIND = re.compile(r"\A(?:vault:/|(?:fs|shell|url|query|mcp|task|tool):)")
@@ -99,27 +94,6 @@ def first_unseen(text: str) -> str:
     return ascii(found)[1:-1]
 
 
-def _escape_marks(found: re.Match[str]) -> str:
-    """Return a match of :data:`_SIGNS` with the marks escaped that change no sign, or one that they must not change."""
-    if found[2] is None:
-        return found[0]
-    from unicodedata import category
-
-    shown, carrier, before, marks = [found[1]], found[1], found[1], 0
-    for sign in found[2]:
-        kind = category(sign)
-        if sign in "\ufe0e\ufe0f":  # how an emoji is drawn
-            stays = bool(before) and not before.isascii() and (category(before)[0] in "SP" or before == "\u2139")
-        elif kind[0] == "M":
-            marks += 1
-            stays = marks <= MARKS_IN_A_ROW and carrier != "" and (carrier.isalnum() or not carrier.isascii())
-        else:
-            carrier, marks, stays = sign, 0, kind != "Cn" or ord(sign) & 0xFFFE != 0xFFFE
-        before = sign
-        shown.append(sign if stays else ascii(sign)[1:-1])
-    return "".join(shown)
-
-
 def columns_of(text: str) -> int:
     """Return how many columns of a terminal `text` needs; East Asian characters need two."""
     if text.isascii():
@@ -137,46 +111,30 @@ def wrapped(text: str, width: int, below: str = "") -> list[str]:
     :param below: the beginning of all lines but the first.
     """
     lines: list[str] = []
-    line, taken = "", 0
-    for piece in _pieces(text):
-        wide = columns_of(piece)
-        if line.strip() and taken + wide > max(width, _READABLE):
+    line = ""
+    for piece in re.findall(rf"[ \t]*(?:[^ \t]*[./\\][^ \t]*|[{_EAST_ASIAN}]|[^ \t{_EAST_ASIAN}]+){_CLOSING}*", text):
+        if line.strip() and columns_of(line + piece) > max(width, _READABLE):
             lines.append(line)
             line, piece = below, piece.lstrip()
-            taken, wide = columns_of(line), columns_of(piece)
-        line, taken = line + piece, taken + wide
+        line += piece
     return [*lines, line]
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Yield the words of `text`, each with the blanks before it; East Asian text, which has no blanks, by character."""
-    for blanks, word in re.findall(r"([ \t]*)([^ \t]+)", text):
-        first, *others = [word] if word.isascii() or re.search(r"[./\\]", word) else _UNBROKEN.findall(word)
-        yield from (blanks + first, *others)
-
-
 _EAST_ASIAN = r"\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef\U00020000-\U0003fffd"
-_UNBROKEN = re.compile(
-    rf"(?:[{_EAST_ASIAN}]|[^{_EAST_ASIAN}]+)[\u3001\u3002\u3009\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*"
-)
-"""An East Asian character, or a run of others, with the closing punctuation after it: no line may begin with that."""
+_CLOSING = r"[\u3001\u3002\u3009\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f]"
+"""East Asian punctuation with which no line may begin."""
+_READABLE = 20
+"""A text is never wrapped to fewer columns than this."""
 
 
 def hung(row: str, width: int) -> str:
-    """Return a row of a table as lines that fit a terminal of `width` columns.
-
-    The following lines begin below the last column or, if that leaves too little room, below an earlier one.
-    """
+    """Return a row of a table as lines that fit a terminal of `width` columns; the following lines begin below its last column,
+    or a little to the right if that leaves too little room."""
     if not 0 < width < columns_of(row):
         return row
-    longest = max(_READABLE, *(columns_of(piece.strip()) for piece in _pieces(row)))
-    places = [columns_of(row[: found.end()]) for found in _GAP.finditer(row)]
-    return "\n".join(wrapped(row, width, " " * max((place for place in places if place + longest <= width), default=4)))
-
-
-_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
-_READABLE = 20
-"""A text is never wrapped to fewer columns than this."""
+    places = [columns_of(row[: found.end()]) for found in re.finditer(r"(?<=\S) {2,}(?=\S)", row)]
+    last = places[-1] if places and places[-1] + _READABLE <= width else 4
+    return "\n".join(wrapped(row, width, " " * last))
 
 
 def aligned(rows: Iterable[Sequence[str]], width: int, indent: str = "") -> list[str]:

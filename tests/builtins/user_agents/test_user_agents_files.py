@@ -8,11 +8,12 @@ import os
 from pathlib import Path
 
 import pytest
+from agent_texts import agent_of
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import open_host
 from moryflow.testing.replies import LoopbackServer
-from moryflow_sdk.support.agent_files import parse_agent, read_agent
+from moryflow_sdk.support.agent_files import read_agent
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = [json.loads(line) for line in (ROOT / "data/corpus/extensions.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -65,14 +66,14 @@ def test_the_sample_of_the_source_loads_as_it_stands(name):
 def test_keys_of_other_systems_are_understood():
     """``name``, ``description``, ``tools``, ``model`` without an id: the file name is the id (S0.90)."""
     text = b"---\nname: Code Reviewer\ndescription: Reviews code\ntools: read, grep\nmodel: openai/gpt-4.1\n---\nReview.\n"
-    agent, problems = parse_agent(text, "reviewer.md", default_id="reviewer")
+    agent, problems = agent_of(text, "reviewer.md")
     assert (agent.id, agent.name, agent.tools, agent.model) == ("reviewer", "Code Reviewer", ("read", "grep"), "openai/gpt-4.1")
     assert not problems
 
 
 def test_a_field_that_is_nearly_right_is_named_with_the_right_one():
     """What is ignored is said, and what was meant (D42)."""
-    agent, (said,) = parse_agent(b"---\n{'id': 'a', 'nmae': 'Ada', 'description': 'x'}\n---\nBe brief.\n", "a.md")
+    agent, (said,) = agent_of(b"---\n{'id': 'a', 'nmae': 'Ada', 'description': 'x'}\n---\nBe brief.\n", "a.md")
     assert agent is not None
     assert said.message == "the field 'nmae' is not known and is ignored; did you mean 'name'?"
 
@@ -91,7 +92,7 @@ def test_a_field_that_is_nearly_right_is_named_with_the_right_one():
 )
 def test_a_limit_of_an_agent_that_is_not_understood_makes_it_ask(field):
     """The agent must not be freer than its author may have meant (R37, D41)."""
-    agent, (said,) = parse_agent(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
+    agent, (said,) = agent_of(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
     assert agent is not None and "; meanwhile every call is asked about" in said.message
     assert [(rule.domain, rule.decision) for rule in agent.rules if rule.problem] == [("*", "deny")]
 
@@ -99,14 +100,14 @@ def test_a_limit_of_an_agent_that_is_not_understood_makes_it_ask(field):
 @pytest.mark.parametrize("field", ["'versions': '1.0'", "'session': 'new'", "'returns': 'JSON'", "'maxTokens': 900"])
 def test_a_field_that_is_only_a_little_like_a_limit_is_ignored(field):
     """Many files have a version; the agent is not asked about because of it (D41)."""
-    agent, (said,) = parse_agent(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
+    agent, (said,) = agent_of(f"---\n{{'id': 'a', 'name': 'A', {field}}}\n---\nBe brief.\n".encode(), "a.md")
     assert agent is not None and "is not known and is ignored" in said.message
     assert agent.rules == ()
 
 
 def test_the_limit_of_another_system_is_taken():
     """Claude Code calls it ``maxTurns``; our own name counts where both are written (S0.90)."""
-    agent, problems = parse_agent(b"---\n{'id': 'a', 'name': 'A', 'maxTurns': 3}\n---\nBe brief.\n", "a.md")
+    agent, problems = agent_of(b"---\n{'id': 'a', 'name': 'A', 'maxTurns': 3}\n---\nBe brief.\n", "a.md")
     assert (agent.max_steps, problems) == (3, [])
 
 
@@ -117,7 +118,7 @@ def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
     """In YAML and in JSON5, of nested fields too; what stands in a comment is none (D41, D42)."""
     if head == "json":
         head = "{ 'id': 'w',\n// 'colour': 1\n\n'colour': 'red', 'modelSettings':\n { 'temperature': 9 }, mode: 'boss' }"
-    agent, problems = parse_agent(f"---\r\n{head.replace(chr(10), chr(13) + chr(10))}\r\n---\r\nhi\r\n".encode(), "w.md")
+    agent, problems = agent_of(f"---\r\n{head.replace(chr(10), chr(13) + chr(10))}\r\n---\r\nhi\r\n".encode(), "w.md")
     assert agent is not None and agent.id == "w"
     lines = {said.message.split()[0]: said.line for said in problems}
     nested = head.splitlines()
@@ -147,14 +148,14 @@ def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
 )
 def test_a_field_that_takes_tools_away_never_leaves_them(field, tools, denied):
     """What other systems call it is understood, or the agent gets no tools (R37, S0.90)."""
-    agent, problems = parse_agent(f"---\nname: A\ndescription: d\n{field}\n---\nb\n".encode(), "a.md", default_id="a")
+    agent, problems = agent_of(f"---\nname: A\ndescription: d\n{field}\n---\nb\n".encode(), "a.md")
     assert (agent.tools, agent.deny_tools) == (tools, denied)
     assert bool(problems) == (tools == () or denied == ("*",) or "(" in field)
 
 
 def test_a_mistake_in_a_rule_makes_its_domain_ask():
     """A deny is never silently lost (D26, R37)."""
-    agent, problems = parse_agent(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")
+    agent, problems = agent_of(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")
     assert [(rule.domain, rule.problem) for rule in agent.rules] == [("read", 'the rule has no "pattern"')]
     assert "permission rule 1" in problems[0].message
 
@@ -163,7 +164,7 @@ def test_a_mistake_in_a_rule_makes_its_domain_ask():
 def test_no_file_stops_the_host(data):
     """Whatever stands in a file, the answer is an agent or a sentence (D41)."""
     for text in (data, b"---\n" + data + b"\n---\nbody"):
-        agent, problems = parse_agent(text, "x.md", default_id="x")
+        agent, problems = agent_of(text, "x.md")
         assert agent is not None or problems
 
 

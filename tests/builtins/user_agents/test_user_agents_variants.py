@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_texts import agent_of
 from moryflow import open_host
-from moryflow_sdk.support.agent_files import parse_agent, read_agent
+from moryflow_sdk.support.agent_files import read_agent
 
 GOOD = '{"id": "w", "name": "W"}'
 
@@ -136,7 +137,7 @@ REJECTED = {
     "key twice": (head('{"id": "w", "id": "v"}'), "not JSON5"),
     "key twice, single quotes": (head("{'id': 'w', 'id': 'v'}"), "not JSON5"),
     "code": (head('{"id": __import__("os").system("id")}'), "not JSON5"),
-    "deep": (head('{"id": "w", "x": ' + "[" * 5000 + "]" * 5000 + "}"), "deeper than"),
+    "deep": (head('{"id": "w", "x": ' + "[" * 5000 + "]" * 5000 + "}"), "8 KiB"),
     "large": (head('{"id": "w", "x": "%s"}' % ("a" * 70_000)), "larger than"),
     "yaml tag": (head("id: !!python/object/apply:os.system ['id']"), "not YAML"),
     "yaml name": (head("id: !!python/name:os.system"), "not YAML"),
@@ -146,7 +147,7 @@ REJECTED = {
     "yaml merge": (head("a: &a {id: w}\n<<: *a"), "aliases"),
     "yaml key twice": (head("id: w\nid: v"), "given twice"),
     "yaml tab": (head("id: w\n\tname: x"), "not YAML"),
-    "yaml deep": (head("a: " + "[" * 2000), "deeper than"),
+    "yaml deep": (head("a: " + "[" * 2000), "nesting depth"),
     "yaml no": (head("id: no"), "needs an id"),
     "yaml date": (head("id: 2026-01-01"), "needs an id"),
     "yaml number": (head("id: 0x10"), "needs an id"),
@@ -189,14 +190,14 @@ REJECTED = {
 @pytest.mark.parametrize("data", LOADED.values(), ids=LOADED.keys())
 def test_what_is_right_loads_without_a_word(data):
     """JSON5 and YAML, marks, line ends, comments, and what other systems write (S0.90, S0.91, D41)."""
-    agent, problems = parse_agent(data, "w.md", default_id="w")
+    agent, problems = agent_of(data, "w.md")
     assert agent is not None and problems == []
 
 
 @pytest.mark.parametrize(("data", "text"), WARNED.values(), ids=WARNED.keys())
 def test_what_cannot_be_used_is_left_out_and_named(data, text):
     """The agent loads without it (D42)."""
-    agent, problems = parse_agent(data, "w.md", default_id="w")
+    agent, problems = agent_of(data, "w.md")
     assert agent is not None and [str(problem) for problem in problems if text in problem.message]
     assert agent.settings.temperature is None and agent.settings.max_tokens is None and agent.settings.top_p is None
 
@@ -204,24 +205,24 @@ def test_what_cannot_be_used_is_left_out_and_named(data, text):
 @pytest.mark.parametrize(("data", "text"), REJECTED.values(), ids=REJECTED.keys())
 def test_what_is_wrong_is_refused_and_named(data, text):
     """With the file and the reason; nothing in it is executed or expanded (D41)."""
-    agent, problems = parse_agent(data, "w.md", default_id="w")
+    agent, problems = agent_of(data, "w.md")
     assert agent is None and text in problems[0].message and problems[0].file == "w.md"
 
 
 def test_tools_of_other_systems_are_ours():
     """Names in their spelling, and switches (S0.90)."""
-    agent, _ = parse_agent(LOADED["another system's"], "x.md", default_id="reviewer")
+    agent, _ = agent_of(LOADED["another system's"], "reviewer.md")
     assert agent.id == "reviewer" and agent.model is None
     assert {"read", "grep", "web_fetch"} <= set(agent.tools)
-    agent, _ = parse_agent(LOADED["switches"], "x.md", default_id="x")
+    agent, _ = agent_of(LOADED["switches"], "x.md")
     assert (agent.tools, agent.deny_tools, agent.settings.temperature) == (None, ("write", "bash"), 0.1)
-    agent, _ = parse_agent(fields(tools={"*": False, "read": True}), "x.md")
+    agent, _ = agent_of(fields(tools={"*": False, "read": True}), "x.md")
     assert (agent.tools, agent.deny_tools) == (("read",), ())
 
 
 def test_permissions_of_other_systems_are_rules():
     """By domain, in the order they are written (S0.90, S0.40)."""
-    agent, _ = parse_agent(LOADED["permissions by domain"], "x.md", default_id="x")
+    agent, _ = agent_of(LOADED["permissions by domain"], "x.md")
     assert [(rule.domain, rule.pattern, rule.decision) for rule in agent.rules] == [
         ("edit", "*", "deny"), ("bash", "*", "ask"), ("bash", "git push", "deny"), ("web_fetch", "*", "allow"),
     ]  # fmt: skip

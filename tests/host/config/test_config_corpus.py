@@ -160,7 +160,8 @@ def test_a_deny_that_no_engine_takes_stays_in_the_list(pattern: str, tmp_path: P
     rules = [{"domain": "bash", "pattern": pattern, "decision": decision} for decision in ("deny", "allow")]
     (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}))
     config = load(tmp_path)
-    assert [rule.decision for rule in config.rules()] == ["deny", "ask"] and config.problems[0].fatal
+    assert [rule.decision for rule in config.rules()] == ["deny", "deny"] and all(rule.problem for rule in config.rules())
+    assert config.problems[0].fatal
     assert "meanwhile every call of its domain is asked about" in config.problems[0].message
 
 

@@ -65,11 +65,6 @@ BAD_SCHEMAS: dict[str, Any] = {
     "an empty choice": with_a({"anyOf": []}),
     "a choice that is an object": with_a({"anyOf": {}}),
     "a choice of texts": with_a({"anyOf": ["string"]}),
-    "minimum as text": with_a({"type": "integer", "minimum": "1"}),
-    "minimum as a switch": with_a({"type": "integer", "exclusiveMinimum": True}),
-    "a negative length": with_a({"type": "string", "minLength": -1}),
-    "half a length": with_a({"type": "string", "maxLength": 1.5}),
-    "a multiple of nothing": with_a({"type": "number", "multipleOf": 0}),
     "no additional ones, in words": {"type": "object", "additionalProperties": "no"},
     "a description that is a number": {"type": "object", "description": 5},
     "a format that is a number": with_a({"format": 5}),
@@ -85,10 +80,6 @@ BAD_SCHEMAS: dict[str, Any] = {
     "a reference to a value in escapes": {
         "properties": {"a": {"$ref": "#/properties/b/%64efault"}, "b": {"%64efault": {}, "default": UNSEEN}}
     },
-    "a reference of another kind": {"properties": {"a": {"$dynamicRef": "#/properties/b/default"}, "b": {"default": UNSEEN}}},
-    "two references in a ring": {**with_a({"$ref": "#/$defs/a"}), "$defs": RING},
-    "a node that must hold a node": {**with_a({"$ref": "#/$defs/node"}), "$defs": {"node": {**NODE, "required": ["next"]}}},
-    "a ring through allOf": {**with_a({"$ref": "#/$defs/x"}), "$defs": {"x": {"allOf": [{"$ref": "#/$defs/x"}]}}},
     "a key that is a number": {"type": "object", "properties": {1: {"type": "string"}}},
     "a key that is null": {"type": "object", None: 1},
     "a key that is a switch": {"type": "object", "properties": {True: {}}},
