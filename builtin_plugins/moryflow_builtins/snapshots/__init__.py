@@ -1,7 +1,7 @@
-"""Undo for files: a shadow git repository holds the files before and after each step that may change them.
+"""Undo for files: a shadow git repository holds the files before and after each call that may change them.
 
-The repository is in the plugin's data folder, outside the vault. A step is recorded when its first call that may change files
-is about to run; steps that only read cost nothing. Without git there is no undo of files, and one notice says so.
+The repository is in the plugin's data folder, outside the vault. Calls that only read cost nothing. Without git there is no
+undo of files, and one notice says so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moryflow_sdk import Command, Event, ToolCall, ToolResult, Turn, hookimpl
+from moryflow_sdk import Command, Event, Turn, hookimpl
 
 from .shadow import SnapshotSettings
 
@@ -22,49 +22,28 @@ _ELSEWHERE = frozenset({"read", "web_fetch", "web_search", "task"})
 """Domains whose tools do not change files of the vault themselves; a sub-agent records its own changes."""
 
 
-@hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish", "session.deleted"))
+@hookimpl(timeout=60.0, events=("tool.start", "tool.result", "session.deleted"))
 async def event(event: Event, turn: Turn | None) -> None:
-    """Record the files before the first call of a step that may change them, and after the step.
-
-    When a session is deleted, delete its records.
-    """
+    """Record the files before and after calls that may change them; when a session is deleted, delete its records."""
     if turn is None:
         return
     match event.type:
-        case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE:
-            from . import recorder
+        case "tool.start" if (
+            event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE and turn.config.enabled
+        ):
+            from .recorder import begin
 
-            if turn.config.enabled:
-                await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
-            else:
-                recorder.switched_off(turn)
+            await begin(turn, event.data["call_id"])
         case "tool.result" if "change" in turn.state:
             from .recorder import end
 
             await end(turn, event.data["call_id"])
-        case "step.finish" | "turn.finish" if "change" in turn.state:
-            from .recorder import finish
-
-            await finish(turn)
         case "session.deleted":
             from .recorder import forget
 
             await forget(turn, event.data["sessions"], event.data["heirs"])
         case _:
             pass
-    if turn.spawned is not None and event.type in ("turn.start", "turn.finish"):
-        from .recorder import note_subagent
-
-        note_subagent(turn, over=event.type == "turn.finish")
-
-
-@hookimpl
-def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
-    """Record which files a call has written, to distinguish them from files that the user saves meanwhile."""
-    if call.domain == "edit" and result.status == "ok" and "change" in turn.state:
-        from .recorder import note_written
-
-        note_written(turn, call.targets)
 
 
 @hookimpl

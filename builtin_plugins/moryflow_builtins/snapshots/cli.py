@@ -14,7 +14,7 @@ from moryflow_sdk import ConfigError, SlashResult, Turn
 from moryflow_sdk.support import texts
 
 from .recorder import shadow_of
-from .undo import Plan, UndoChange, UndoResult, carry_out, plan_redo, plan_undo
+from .undo import Plan, UndoChange, carry_out, plan_redo, plan_undo
 
 _LINES = 200
 """How many lines of the diff are shown; the rest is counted."""
@@ -30,7 +30,7 @@ async def describe(turn: Turn, plan: Plan) -> str:
         return "\n".join([*lines, "no files change", *_left_out(plan)])
     hashes = [change.then.hash for change in changes if change.then]
     contents = await asyncio.to_thread(shadow_of(turn).contents, hashes) if hashes else {}
-    lines += [visible(f"{_mark(change)} {change.path}{_since(change)}") for change in changes]
+    lines += [visible(f"{_mark(change)} {change.path}{'  (changed since)' if change.foreign else ''}") for change in changes]
     lines += _left_out(plan)
     diff = [visible(line) for change in changes for line in _diff(change, contents)]
     rest = [f"… {len(diff) - _LINES} more lines"] if len(diff) > _LINES else []
@@ -45,35 +45,21 @@ def document(plan: Plan, touched: Sequence[str] | None) -> dict[str, Any]:
         "done": touched is not None,
         "files": [change.path for change in plan.changes],
         "restored": list(touched or ()),
-        "changed_since": [change.path for change in plan.foreign],
-        "changed_by_others": list(plan.others),
-        "not_included": [{"path": path, "reason": reason} for path, reason in plan.missing],
+        "changed_since": [*plan.foreign, *plan.others],
         "notes": list(plan.notes),
     }
 
 
-def overwritten_files(done: UndoResult) -> list[str]:
-    """Return the commands that show the contents which were overwritten although someone else had changed them."""
-    return [visible(f"what was overwritten is kept: {command}") for command in done.kept]
-
-
 def _left_out(plan: Plan) -> list[str]:
-    """Return a line for each file that is left alone or not included, and for each note."""
-    others = [f"left alone: {path} was changed by somebody else while the agent worked" for path in plan.others]
-    missing = [f"not included: {path}: {reason}" for path, reason in plan.missing]
-    return [visible(line) for line in (*others, *missing, *(f"not included: {note}" for note in plan.notes))]
+    """Return a line for each file that is left alone, and for each note."""
+    lines = [f"left alone: {path} was changed since" for path in plan.others]
+    return [visible(line) for line in (*lines, *(f"not included: {note}" for note in plan.notes))]
 
 
 def _mark(change: UndoChange) -> str:
     if change.then is None:
         return "-"
     return "+" if change.now is None else "~"
-
-
-def _since(change: UndoChange) -> str:
-    if change.foreign:
-        return "  (changed since, not by the agent)"
-    return f"  (while {', '.join(change.commands)} ran; by it, or by you)" if change.commands else ""
 
 
 def _diff(change: UndoChange, contents: dict[str, bytes]) -> Iterator[str]:
@@ -93,43 +79,29 @@ def _text(content: bytes) -> str | None:
     return content.decode(errors="replace")
 
 
-_YES = frozenset({"yes", "y", "force", "keep"})
-
-
 async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
-    """Show the plan of ``/undo`` or ``/redo``, or carry it out; files changed since need ``force`` or ``keep``."""
+    """Show the plan of ``/undo`` or ``/redo``, or carry it out; files changed since need ``keep``."""
     words = set(rest.split())
     plan = await plan_redo(turn) if verb == "redo" else await plan_undo(turn, step="step" in words)
-    if not words & _YES:
-        scope = " step" if "step" in words else ""
-        how = f"/{verb}{scope} yes does it"
-        if plan.foreign:
-            how = f"/{verb}{scope} keep does it and leaves alone what changed since; /{verb}{scope} force overwrites that too"
-        return SlashResult(f"{await describe(turn, plan)}\n\n{how}")
     if "keep" in words:
         plan = plan.without_foreign()
-    if plan.foreign and "force" not in words:
-        names = visible(", ".join(change.path for change in plan.foreign))
-        return SlashResult(
-            f"nothing was done: {names} changed since, not by the agent; /{verb} keep leaves that, /{verb} force overwrites it"
-        )
-    finished = await carry_out(turn, plan)
-    done = {"undo": "undone", "redo": "redone"}[verb]
-    files = f"; restored {', '.join(finished.touched)}" if finished.touched else ""
-    return SlashResult("\n".join([visible(f"{done}: {plan.title}{files}"), *overwritten_files(finished)]))
+    if plan.foreign or not words & {"yes", "y", "keep"}:
+        how = f"/{verb}{' step' if 'step' in words else ''}"
+        step = f"{how} keep does it and leaves alone what changed since" if plan.foreign else f"{how} yes does it"
+        return SlashResult(f"{await describe(turn, plan)}\n\n{step}")
+    return SlashResult(_summary(plan, await carry_out(turn, plan)))
 
 
 @click.command("undo")
 @click.argument("session", required=False)
 @click.option("--step", is_flag=True, help="Only the last step that called tools, not the whole turn.")
-@click.option("--force", is_flag=True, help="Also overwrite files that someone else has changed since.")
-@click.option("--keep", is_flag=True, help="Leave files alone that someone else has changed since.")
+@click.option("--keep", is_flag=True, help="Leave files alone that were changed since, and take back the rest.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
 @click.pass_obj
 def undo(context: Any, session: str | None, step: bool, **how: bool) -> None:
     """Take back the last turn: the conversation continues from before it, and the files it changed are restored.
 
-    The diff is shown first. A file that you changed since is named and asked about. Nothing is deleted: redo, or
+    The diff is shown first. If a file was changed since, nothing is done without --keep. Nothing is deleted: redo, or
     moryflow session switch, brings the messages back.
     """
     _run(context, session, lambda turn: plan_undo(turn, step=step), **how)
@@ -137,8 +109,7 @@ def undo(context: Any, session: str | None, step: bool, **how: bool) -> None:
 
 @click.command("redo")
 @click.argument("session", required=False)
-@click.option("--force", is_flag=True, help="Also overwrite files that someone else has changed since.")
-@click.option("--keep", is_flag=True, help="Leave files alone that someone else has changed since.")
+@click.option("--keep", is_flag=True, help="Leave files alone that were changed since, and take back the rest.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
 @click.pass_obj
 def redo(context: Any, session: str | None, **how: bool) -> None:
@@ -146,7 +117,7 @@ def redo(context: Any, session: str | None, **how: bool) -> None:
     _run(context, session, plan_redo, **how)
 
 
-def _run(context: Any, session: str | None, make: Any, *, force: bool, keep: bool, dry_run: bool) -> None:
+def _run(context: Any, session: str | None, make: Any, *, keep: bool, dry_run: bool) -> None:
     async def work(turn: Turn) -> tuple[dict[str, Any], str]:
         plan: Plan = await make(turn)
         if keep:
@@ -155,32 +126,19 @@ def _run(context: Any, session: str | None, make: Any, *, force: bool, keep: boo
         if dry_run:
             return document(plan, None), text
         click.echo(text, err=True)
-        _agree(plan, yes=context.yes, force=force)
-        done = await carry_out(turn, plan)
-        for line in overwritten_files(done):
-            click.echo(line, err=True)
-        return document(plan, done.touched), _summary(plan, done.touched)
+        again = f"moryflow session {plan.verb} {plan.session} -y"
+        if plan.foreign:
+            names = visible(", ".join(plan.foreign))
+            raise ConfigError(f"nothing was done: {names} changed since", next_step=f"{again} --keep takes back the rest")
+        if not context.yes:
+            if not sys.stdin.isatty():
+                raise ConfigError("nothing was done: nobody can be asked here", next_step=again)
+            click.confirm(f"{plan.verb.capitalize()}?", err=True, abort=True)
+        touched = await carry_out(turn, plan)
+        return document(plan, touched), _summary(plan, touched)
 
     found, text = context.change(work, session=session)
     context.print(found, text=text)
-
-
-def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
-    """Ask unless ``-y`` was given; to overwrite files that someone else changed, ask unless ``--force`` was given too.
-
-    :raises ConfigError: nobody can be asked.
-    :raises click.Abort: the answer was no.
-    """
-    names = ", ".join(visible(change.path) for change in plan.foreign)
-    if yes and (force or not names):
-        return
-    if not sys.stdin.isatty():
-        reason = f"{names} changed since, not by the agent" if names else "nobody can be asked here"
-        again = f"moryflow session {plan.verb} {plan.session} -y"
-        ways = f"{again} --keep leaves that, {again} --force overwrites it" if names else again
-        raise ConfigError(f"nothing was done: {reason}", next_step=ways)
-    question = f"{names} changed since, not by the agent. Overwrite?" if names else f"{plan.verb.capitalize()}?"
-    click.confirm(question, err=True, abort=True)
 
 
 def _summary(plan: Plan, touched: Sequence[str]) -> str:

@@ -38,7 +38,6 @@ _CONFIGURATION: Mapping[str, str] = {
     "protocol.allow": "never",
     "submodule.recurse": "false",
 }
-READ_BY_GIT = frozenset({".gitignore", ".gitattributes"})
 _SETTINGS = [part for name, value in _CONFIGURATION.items() for part in ("-c", f"{name}={value}")]
 
 
@@ -98,34 +97,13 @@ def split(output: bytes) -> Sequence[str]:
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
-def refuse_pipes(vault: Path) -> None:
-    """Look for a pipe in the place of a file that git reads, for at most a second; nobody creates one by mistake.
-
-    :raises ToolError: there is one, and git waited for it.
-    """
-    until = time.monotonic() + 1.0
-    for folder, _, files in os.walk(vault):
-        for name in READ_BY_GIT & set(files):
-            place = Path(folder, name)
-            refuse_pipe(place, place.relative_to(vault).as_posix())
-        if time.monotonic() > until:
-            break
-
-
-def refuse_pipe(place: Path, name: str) -> None:
-    """Refuse `place`, shown as `name`, if it is a pipe."""
-    with suppress(OSError):
-        if stat.S_ISFIFO(place.lstat().st_mode):
-            raise ToolError(f"{name} is a pipe, and git waits for what it says", code="pipe", next_step="remove it")
-
-
 class SnapshotSettings(Settings):
     """Which files can be brought back.
 
     :ivar untracked: also record files that the vault's git repository does not track; without a repository all are recorded.
     :ivar ignored: also record files that ``.gitignore`` names.
     :ivar max_file_bytes: larger files are never recorded.
-    :ivar timeout: seconds that git may take for one snapshot; a vault that takes longer is not recorded for a day.
+    :ivar timeout: seconds that git may take for one snapshot; a session in which it takes longer is not recorded.
     :ivar enabled: false: record no files, so that ``undo`` takes back only messages.
     """
 
@@ -140,21 +118,12 @@ _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
 """Content is stored as it is, whatever ``.gitattributes`` in the vault says: this file overrides all of them."""
 
 UNRECORDED = "160000"
-"""The mode of a tree entry for a file that is too large or cannot be read; git stores no content for it. Its hash is made from
-the file's size, time and inode, so a change of the file changes the tree.
-"""
-
+"""The mode of a tree entry for a file whose content is not recorded."""
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-_DAY = 86400.0
-FRESH = 2.0
-"""How many seconds may pass between a snapshot and the record of it; younger contents are not pruned."""
 
 
 class Blob(NamedTuple):
-    """A file in a tree: its mode as git writes it (``100644``, ``100755``, ``120000``) and the hash of its content.
-
-    For a file whose content is not recorded, the mode is :data:`UNRECORDED`.
-    """
+    """A file in a tree: its mode as git writes it (``100644``, ``100755``, ``120000``) and the hash of its content."""
 
     mode: str
     hash: str
@@ -202,32 +171,23 @@ class Shadow:
 
         :raises ToolError: git is missing or failed, or took too long.
         """
-        self._refuse_if_slow()
-        for name in READ_BY_GIT:
-            refuse_pipe(self.vault / name, name)
         with self._locked():
-            try:
-                self._prepare()
-                changed = self._outdated_paths()
-                self.changed = len(changed)
-                gone = {path for path in changed if _replaced(self.vault, path)}
-                stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
-                tree = self._tree_of(stand_ins) if len(stand_ins) == len(changed) else None
-                if tree is None:
-                    self._update(gone, "--force-remove")
-                    self._update(
-                        [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
-                    )
-                    self._add_entries(stand_ins)
-                    self._note_modes(changed)
-                    tree = self.git("write-tree").decode().strip()
-                    self._store_tree(tree, stand_ins)
-                return VaultTree(tree, self._next_number())
-            except ToolError as error:
-                if error.code == "timeout":
-                    refuse_pipes(self.vault)
-                    self._slow.touch()
-                raise
+            self._prepare()
+            changed = self._outdated_paths()
+            self.changed = len(changed)
+            gone = {path for path in changed if _replaced(self.vault, path)}
+            stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
+            tree = self._known_tree(stand_ins) if len(stand_ins) == len(changed) else None
+            if tree is None:
+                self._update(gone, "--force-remove")
+                self._update(
+                    [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
+                )
+                self._add_entries(stand_ins)
+                self._note_modes(changed)
+                tree = self.git("write-tree").decode().strip()
+                (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._index_identity(stand_ins)}))
+            return VaultTree(tree, self._next_number())
 
     def differences(self, before: str, after: str) -> list[BlobChange]:
         fields = split(self.git("diff-tree", "-r", "-z", "--no-renames", before, after))
@@ -245,18 +205,16 @@ class Shadow:
             place = end + size + 2
         return found
 
-    def prune(self, trees: Collection[str], forgotten: Collection[str], at: float) -> None:
-        """Remove all contents except those of `trees` and of very recent snapshots. The next snapshot reads all files again.
+    def prune(self, trees: Collection[str]) -> None:
+        """Remove all contents except those of `trees`. The next snapshot reads all files again.
 
-        :param forgotten: trees that no session refers to any more; the last of them was recorded `at`.
         :raises ToolError: git is missing or failed.
         """
         with self._locked():
             (self._repository / "index").unlink(missing_ok=True)
-            self._date_back(forgotten, at)
             lines = "".join(f"040000 tree {tree}\t{place}\n" for place, tree in enumerate(sorted(trees)))
             kept = self.git("mktree", given=lines.encode(), where=self.folder).decode().strip()
-            self.git("prune", f"--expire={FRESH:g}.seconds.ago", "--", kept, where=self.folder)
+            self.git("prune", "--expire=now", "--", kept, where=self.folder)
 
     def modes(self) -> dict[str, int]:
         """Return the unusual modes of files, such as private ones: git itself keeps only whether a file can be run."""
@@ -265,50 +223,7 @@ class Shadow:
         except (OSError, ValueError):
             return {}
 
-    def paths(self, tree: str) -> frozenset[str]:
-        return frozenset(split(self.git("ls-tree", "-r", "-z", "--name-only", tree)))
-
-    def why_unrecorded(self, path: str) -> str:
-        """Return why no snapshot holds a file that a call wrote; empty if a snapshot would."""
-        place = Path(self.vault, path)
-        if not place.is_relative_to(self.vault):
-            return "it is outside this folder"
-        if self._home is not None and place.is_relative_to(self._home):
-            return "it lies in Moryflow's own folder"
-        if not self._settings.ignored and self._is_ignored(path):
-            return ".gitignore names it, and agents.runtime.snapshots.ignored is false"
-        tracked = None if self._settings.untracked else self._tracked()
-        return "git does not track it" if tracked is not None and path not in tracked else ""
-
     # ---------------------------------------------------------------- inside
-
-    def _date_back(self, trees: Collection[str], at: float) -> None:
-        """Date the objects of `trees` back, so pruning removes them at once; an object that git writes again is new again."""
-        given = "".join(f"{tree}\n" for tree in trees).encode()
-        options = ("--objects", "--no-object-names", "--missing=allow-any", "--stdin")
-        for name in self.git("rev-list", *options, given=given, where=self.folder).decode().split():
-            file = self._repository / "objects" / name[:2] / name[2:]
-            with suppress(FileNotFoundError):
-                if file.stat().st_mtime <= at:
-                    os.utime(file, (0, 0))
-
-    def _is_ignored(self, path: str) -> bool:
-        try:
-            return bool(self.git("check-ignore", "--no-index", "--", path))
-        except ToolError:  # git fails if the path is not ignored
-            return False
-
-    @property
-    def _slow(self) -> Path:
-        return self.folder / "too-slow"
-
-    def _refuse_if_slow(self) -> None:
-        try:
-            since = time.time() - self._slow.stat().st_mtime
-        except OSError:
-            return
-        if since < _DAY:
-            raise ToolError(f"{self.vault} took git too long; the next attempt is tomorrow", code="timeout")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -354,7 +269,7 @@ class Shadow:
         if modes != known:
             (self.folder / "modes").write_text(json.dumps(modes))
 
-    def _tree_of(self, stand_ins: Mapping[str, Blob]) -> str | None:
+    def _known_tree(self, stand_ins: Mapping[str, Blob]) -> str | None:
         """Return the newest tree if the index has not changed since, which saves two runs of git; else ``None``."""
         try:
             known = json.loads((self.folder / "tree").read_bytes())
@@ -362,17 +277,23 @@ class Shadow:
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def _store_tree(self, tree: str, stand_ins: Mapping[str, Blob]) -> None:
-        (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._index_identity(stand_ins)}))
-
     def _index_identity(self, stand_ins: Mapping[str, Blob]) -> list[Any]:
         """Return the identity of the index and of the files that it does not hold, as JSON values."""
         try:
             found = (self._repository / "index").stat()
-            index = [found.st_mtime_ns, found.st_size, found.st_ino]
         except FileNotFoundError:  # nothing was ever recorded
-            index = []
-        return [*index, {path: blob.hash for path, blob in stand_ins.items()}]
+            return []
+        return [found.st_mtime_ns, found.st_size, found.st_ino, {path: blob.hash for path, blob in stand_ins.items()}]
+
+    def _stand_in(self, path: str) -> Blob | None:
+        """Return the tree entry for a file that is too large or cannot be read: of its size, time and inode."""
+        with suppress(OSError):
+            found = os.lstat(self.vault / path)
+            too_large = found.st_size > self._settings.max_file_bytes
+            if stat.S_ISREG(found.st_mode) and (too_large or not os.access(self.vault / path, os.R_OK)):
+                about = f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
+                return Blob(UNRECORDED, hashlib.sha1(about.encode(), usedforsecurity=False).hexdigest())
+        return None
 
     def _next_number(self) -> int:
         """Return the next number for a snapshot of the vault; the caller has the lock."""
@@ -407,23 +328,12 @@ class Shadow:
         if path.endswith("/") or _SURROGATES.search(path):
             return False
         try:
-            mode = os.lstat(self.vault / path).st_mode
+            found = os.lstat(self.vault / path)
         except PermissionError:
             return False
         except OSError:
             return True
-        return stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-
-    def _stand_in(self, path: str) -> Blob | None:
-        """Return the tree entry for a file whose content is not recorded; ``None`` if the content is."""
-        try:
-            found = os.lstat(self.vault / path)
-        except OSError:
-            return None
-        too_large = found.st_size > self._settings.max_file_bytes
-        if stat.S_ISREG(found.st_mode) and (too_large or not os.access(self.vault / path, os.R_OK)):
-            return _unrecorded(found)
-        return None
+        return stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
 
     def _tracked(self) -> frozenset[str] | None:
         """Return the files in the index of the vault's own repository; ``None`` if there is no repository."""
@@ -431,34 +341,22 @@ class Shadow:
         return frozenset(split(self.git("ls-files", "-z", repository=own))) if own.is_dir() else None
 
 
-def blob_of(path: Path, limit: int | None = None) -> tuple[Blob, bytes] | None:
-    """Return the tree entry of a file as it is now, and its content; ``None`` if there is no file.
-
-    :param limit: the content of a larger file is not read.
-    """
+def blob_of(path: Path) -> tuple[Blob, bytes] | None:
+    """Return the tree entry of a file as it is now, and its content; ``None`` if there is no file."""
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             mode, content = "120000", os.fsencode(os.readlink(path))  # noqa: PTH115  Path.readlink drops "./", git does not
         elif not stat.S_ISREG(found.st_mode):
             return Blob("040000", ""), b""
-        elif limit is not None and found.st_size > limit:
-            return _unrecorded(found), b""
         else:
             mode, content = "100755" if found.st_mode & stat.S_IXUSR else "100644", path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
-        return _unrecorded(path.lstat()), b""
-    return Blob(mode, _hash(b"blob %d\0%b" % (len(content), content))), content
-
-
-def _unrecorded(found: os.stat_result) -> Blob:
-    return Blob(UNRECORDED, _hash(f"{found.st_size} {found.st_mtime_ns} {found.st_ino}".encode()))
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
+        return Blob(UNRECORDED, ""), b""
+    hash = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+    return Blob(mode, hash), content
 
 
 def _replaced(vault: Path, path: str) -> bool:

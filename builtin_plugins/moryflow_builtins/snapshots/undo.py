@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
-import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,92 +11,58 @@ from typing import Any
 
 from moryflow_sdk import NodeView, ToolError, Turn
 
-from .journal import FoundChanges, Span, find_changes, spans, unrecorded_files
+from .journal import Span, all_changes, of_answers, spans
 from .recorder import shadow_of
-from .shadow import UNRECORDED, Blob, Shadow, blob_of
+from .shadow import Blob, Shadow, blob_of
 
 _FOLDER, _LINK = "040000", "120000"
-OUTSIDE = Blob("outside", "")
-"""Stands for a file that someone else wrote too, or whose place is taken by something else."""
+IN_THE_WAY = Blob("in the way", "")
+"""Stands for something else in the place of a file or of a folder above it."""
 
 
 @dataclass(frozen=True)
 class UndoChange:
     """The change of one file; ``None`` stands for no file.
 
-    :ivar then: the file as it will be; `left`: as the agent left it; `now`: as it is.
-    :ivar commands: the tools that ran when the file changed, if the user may have changed it instead.
+    :ivar then: the file as it will be; `now`: as it is, with its `content`.
+    :ivar foreign: whether somebody else has changed the file since, or something else is in its place.
     """
 
     path: str
     then: Blob | None
-    left: Blob | None
     now: Blob | None
     content: bytes = b""
-    commands: Sequence[str] = ()
-
-    @property
-    def foreign(self) -> bool:
-        """Whether someone else has changed the file since."""
-        return self.now not in (self.left, self.then)
-
-    @property
-    def stuck(self) -> bool:
-        """Whether something is in the way of the file or of a folder above it: a folder that is not empty, a link …"""
-        return self.now is not None and self.now.mode in (_FOLDER, OUTSIDE.mode)
-
-    def touches(self, path: str) -> bool:
-        """Whether this file and `path` exclude each other: one would be a folder of the other."""
-        return path.startswith(f"{self.path}/") or self.path.startswith(f"{path}/")
+    foreign: bool = False
 
 
-def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool, limit: int) -> list[UndoChange]:
-    """Return the change of each span, compared with the disk; a broken span counts as changed by someone else.
-
-    What a turn made and removed again is as it was before the turn: nothing of it is to be undone.
-    """
-    spans = [span for span in spans if span.before != span.after]
-    removed_paths = {span.path for span in spans if (span.after if forward else span.before) is None}
-    return [_change(vault, span, forward, limit, removed_paths) for span in spans]
-
-
-def _change(vault: Path, span: Span, forward: bool, limit: int, removed_paths: Collection[str]) -> UndoChange:
-    then, left = (span.after, span.before) if forward else (span.before, span.after)
-    blocked = _blocked_by(vault, span.path)
-    if blocked:  # below a link or a file there is no recorded file
-        in_the_way = then is not None and blocked not in removed_paths
-        return UndoChange(span.path, then, left, OUTSIDE if in_the_way else None, commands=span.commands)
-    found = blob_of(vault / span.path, limit)
-    now, content = found if found else (None, b"")
-    if now is not None and now.mode == _FOLDER and _will_be_empty(vault, span.path, removed_paths):
-        now = None
-    if span.broken and now != then:
-        left = OUTSIDE
-    return UndoChange(span.path, then, left, now, content, span.commands)
+def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool) -> list[UndoChange]:
+    """Return the change of each span, compared with the disk."""
+    removed = {span.path for span in spans if (span.after if forward else span.before) is None}
+    found: list[UndoChange] = []
+    for span in spans:
+        then, left = (span.after, span.before) if forward else (span.before, span.after)
+        above = next((each for each in reversed(Path(span.path).parents[:-1]) if _is_no_folder(vault / each)), None)
+        now, content = (None, b"") if above else blob_of(vault / span.path) or (None, b"")
+        if now is not None and now.mode == _FOLDER:
+            now = None if _will_be_empty(vault, span.path, removed) else IN_THE_WAY
+        elif above and then is not None and above.as_posix() not in removed:
+            now = IN_THE_WAY
+        foreign = now != then and (now != left or span.broken)
+        found.append(UndoChange(span.path, then, now, content, foreign))
+    return found
 
 
-def _blocked_by(vault: Path, path: str) -> str:
-    """Return the first folder above `path` that is now a link or a file; empty if none is."""
-    for above in reversed([parent.as_posix() for parent in Path(path).parents if parent != Path()]):
-        try:
-            mode = (vault / above).lstat().st_mode
-        except OSError:
-            return ""
-        if not stat.S_ISDIR(mode):
-            return above
-    return ""
+def _is_no_folder(place: Path) -> bool:
+    return place.is_symlink() or place.is_file()
 
 
-def _will_be_empty(vault: Path, path: str, removed_paths: Collection[str]) -> bool:
+def _will_be_empty(vault: Path, path: str, removed: Collection[str]) -> bool:
     """Whether a folder holds only folders, and files that will be removed."""
     for folder, links, files in os.walk(vault / path):
         names = [*files, *(name for name in links if Path(folder, name).is_symlink())]
-        if any(Path(folder, name).relative_to(vault).as_posix() not in removed_paths for name in names):
+        if any(Path(folder, name).relative_to(vault).as_posix() not in removed for name in names):
             return False
     return True
-
-
-_ROOM = "move it away, or leave such files as they are with --keep"
 
 
 @dataclass(frozen=True)
@@ -109,8 +73,7 @@ class Plan:
     :ivar source: the node that is active now.
     :ivar title: the prompt that is undone or redone.
     :ivar nodes: the ids of the nodes; `writers`: those of answers whose calls may have changed files.
-    :ivar others: files that someone else changed while the calls ran; they stay as they are.
-    :ivar missing: files that were changed and cannot be restored, each with the reason.
+    :ivar others: files that somebody else changed since, and that stay as they are.
     :ivar notes: sentences about what else is not included.
     """
 
@@ -123,28 +86,16 @@ class Plan:
     nodes: Sequence[str]
     writers: Sequence[str] = ()
     others: Sequence[str] = ()
-    missing: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
 
     @property
-    def foreign(self) -> list[UndoChange]:
-        """The files that someone else has changed since."""
-        return [change for change in self.changes if change.foreign]
+    def foreign(self) -> list[str]:
+        """The files that somebody else has changed since."""
+        return [change.path for change in self.changes if change.foreign]
 
     def without_foreign(self) -> Plan:
-        """Return the plan without the files that someone else has changed since."""
-        left = {change.path for change in self.foreign}
-        left |= {change.path for change in self.changes if any(change.touches(path) for path in left)}
-        kept = [change for change in self.changes if change.path not in left]
-        return replace(self, changes=kept, others=sorted([*self.others, *left]))
-
-
-@dataclass(frozen=True)
-class UndoResult:
-    """The files that were restored, and the commands that show the overwritten contents of someone else."""
-
-    touched: Sequence[str]
-    kept: Sequence[str]
+        """Return the plan without the files that somebody else has changed since."""
+        return replace(self, changes=[change for change in self.changes if not change.foreign], others=self.foreign)
 
 
 async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
@@ -177,40 +128,19 @@ async def plan_redo(turn: Turn) -> Plan:
 
 
 async def _plan_files(turn: Turn, plan: Plan) -> Plan:
-    """Return `plan` with its changes to files.
-
-    :raises ToolError: a sub-agent that the undone answers started is still running.
-    """
-    return await asyncio.to_thread(_with_files, shadow_of(turn), plan, turn.config.max_file_bytes)
+    """Return `plan` with its changes to files."""
+    return await asyncio.to_thread(_with_files, shadow_of(turn), plan)
 
 
-def _with_files(shadow: Shadow, plan: Plan, limit: int) -> Plan:
-    found = find_changes(shadow, plan.nodes)
-    if found.running:
-        names = ", ".join(found.running)
-        raise ToolError(f"{names} is still running; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
-    joined, others = spans(shadow, found)
-    here = [span for span in joined if not span.unrecorded]
-    large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
-    missing = [(span.path, large) for span in joined if span.unrecorded]
-    missing += unrecorded_files(shadow, found, {span.path for span in joined})
-    absent = [node for node in plan.writers if node not in found.nodes]
-    changes = changes_of(shadow.vault, here, forward=plan.verb == "redo", limit=limit)
-    return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, absent))
-
-
-def _notes(found: FoundChanges, absent: Sequence[str]) -> list[str]:
-    """Return sentences about changes that an undo leaves out and whose files are unknown."""
-    notes = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(found.reasons)]
-    if absent:
-        why = "it ran elsewhere, or what was recorded went when it was deleted here"
-        count = "an answer" if len(absent) == 1 else f"{len(absent)} answers"
-        notes.append(f"the file changes of {count} are not recorded here ({why}); they stay as they are")
-    commands = sorted({tool for change in found.changes for tool in change.commands})
-    if commands:
-        rest = "outside this folder, to ignored files, inside .git or over a network"
-        notes.append(f"what {', '.join(commands)} did {rest} is not undone")
-    return notes
+def _with_files(shadow: Shadow, plan: Plan) -> Plan:
+    changes = of_answers(all_changes(shadow), plan.nodes)
+    recorded = {node for change in changes if change.after for node in (change.node, change.above)}
+    found, notes = spans(shadow, changes), list[str]()
+    if absent := sum(node not in recorded for node in plan.writers):
+        notes.append(f"the file changes of {absent} of its answers are not recorded here; they stay")
+    notes += [f"{span.path} is too large, or cannot be read" for span in found if span.unrecorded]
+    planned = changes_of(shadow.vault, [span for span in found if not span.unrecorded], forward=plan.verb == "redo")
+    return replace(plan, changes=planned, notes=notes)
 
 
 _WRITERS = frozenset({"write", "edit", "multiedit", "apply_patch", "move", "delete", "bash", "task"})
@@ -226,24 +156,18 @@ def _writers(path: Sequence[NodeView]) -> list[str]:
     return [node.id for node in path if any(call.get("id") in ran for call in node.payload.get("calls") or ())]
 
 
-async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
-    """Restore the files, then move the conversation.
+async def carry_out(turn: Turn, plan: Plan) -> Sequence[str]:
+    """Restore the files, then move the conversation; return the files that were restored.
 
-    :raises ToolError: something else is in the place of a file; then nothing is done. Or a file cannot be written; the
-        files restored before it stay restored, and the undo can be tried again.
+    :raises ToolError: a file cannot be written; the files restored before it stay restored, and the undo can be tried again.
     """
-    if stuck := [change.path for change in plan.changes if change.stuck]:
-        names = ", ".join(stuck)
-        raise ToolError(f"something else is in the place of {names}; nothing was done", code="blocked", next_step=_ROOM)
     shadow = shadow_of(turn)
-    kept = await asyncio.to_thread(_record_overwritten, shadow, plan) if plan.foreign else ()
-    touched = [change.path for change in plan.changes if change.now != change.then]
-    wanted = [change.then.hash for change in plan.changes if change.then is not None] if touched else []
-    contents = await asyncio.to_thread(shadow.contents, wanted) if touched else {}
-    modes = await asyncio.to_thread(shadow.modes) if touched else {}
-    for change in sorted(plan.changes, key=lambda change: change.then is not None):  # removed files make room for others
-        if change.now != change.then:
-            await asyncio.to_thread(_restore, turn, change, contents, modes)
+    changes = [change for change in plan.changes if change.now != change.then]
+    wanted = [change.then.hash for change in changes if change.then is not None]
+    contents = await asyncio.to_thread(shadow.contents, wanted) if wanted else {}
+    modes = await asyncio.to_thread(shadow.modes) if wanted else {}
+    for change in sorted(changes, key=lambda change: change.then is not None):  # removed files make room for others
+        await asyncio.to_thread(_restore, turn, change, contents, modes)
     await turn.history.switch(plan.target)
     undone: list[dict[str, Any]] = turn.session_state.setdefault("undone", [])
     if plan.verb == "redo":
@@ -251,14 +175,7 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
     else:
         where = {"from": plan.source, "to": plan.target}
         undone.append({**where, "title": plan.title, "nodes": list(plan.nodes), "writers": list(plan.writers)})
-    return UndoResult(touched, kept)
-
-
-def _record_overwritten(shadow: Shadow, plan: Plan) -> Sequence[str]:
-    """Record the files of someone else that are about to be overwritten; return the commands that show them."""
-    tree = shadow.snapshot().tree
-    lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, OUTSIDE.mode)]
-    return [shlex.join(["git", "-C", str(shadow.folder / "git"), "show", f"{tree}:{change.path}"]) for change in lost]
+    return [change.path for change in changes]
 
 
 def _begins(node: NodeView, step: bool) -> bool:
@@ -284,7 +201,10 @@ def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes], modes: 
         turn.files.remove(turn.files.resolve(change.path, domain="edit"))
     if change.then is None:
         return
-    _remove_empty_folders(turn, change.path)
+    place = turn.vault / change.path
+    if place.is_dir() and not place.is_symlink():  # it holds only empty folders, which make room
+        for folder, _, _ in os.walk(place, topdown=False):
+            turn.files.remove(turn.files.resolve(Path(folder).relative_to(turn.vault).as_posix(), domain="edit"))
     target = turn.files.resolve(change.path, domain="edit")
     if change.then.mode == _LINK:
         if _parent(turn, change.path).identity is None:  # only a file that is written makes its folders
@@ -295,18 +215,6 @@ def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes], modes: 
     turn.files.write(target, contents[change.then.hash], mode=modes.get(change.path))
     if change.now is None or change.now.mode != change.then.mode:
         _set_executable(turn, change)
-
-
-def _remove_empty_folders(turn: Turn, path: str) -> None:
-    """Remove a folder at `path`, if there is one, with the empty folders in it, to make room for a file.
-
-    :raises ToolError: it holds a file.
-    """
-    place = turn.vault / path
-    if place.is_symlink() or not place.is_dir():
-        return
-    for folder, _, _ in os.walk(place, topdown=False):
-        turn.files.remove(turn.files.resolve(Path(folder).relative_to(turn.vault).as_posix(), domain="edit"))
 
 
 def _set_executable(turn: Turn, change: UndoChange) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.snapshots.journal import Change, FoundChanges, add, changes_in, spans
+from moryflow_builtins.snapshots.journal import Change, add, changes_in, spans
 from moryflow_builtins.snapshots.shadow import Shadow, SnapshotSettings
 
 FILES = ("a", "b")
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["call", "command", "person"]), st.sampled_from(FILES), st.sampled_from([*FILES, ""])), max_size=6
+    st.tuples(st.sampled_from(["call", "user"]), st.sampled_from(FILES), st.sampled_from([*FILES, ""])), max_size=6
 )
 
 
@@ -23,7 +23,7 @@ class World:
         self.vault = base / "vault"
         self.vault.mkdir(parents=True)
         self.shadow = Shadow(base / "data", self.vault, SnapshotSettings())
-        self.found, self._new = FoundChanges(), count()
+        self.changes, self._new = list[Change](), count()
         self.first: dict[str, str] = {}
         self.last: dict[str, str] = {}
         self.mixed: set[str] = set()
@@ -39,22 +39,14 @@ class World:
         """A person saves a file while nothing runs."""
         self.write(name)
 
-    def agent(self, name: str, meanwhile: str, command: bool) -> None:
-        """The agent writes a file, and perhaps a person another one in the same moment."""
+    def agent(self, name: str, also: str) -> None:
+        """A call writes one or two files."""
         before = {file: self.text(file) for file in FILES}
         taken = self.shadow.snapshot()
-        self.write(name)
-        if meanwhile and meanwhile != name:
-            self.write(meanwhile)
-        after = self.shadow.snapshot()
-        commands = ("bash",) if command else ()
-        named = () if command else (name,)
-        self.found.changes.append(
-            Change(f"t:{taken.number}", "n", "", taken.tree, taken.number, after.tree, after.number, named, commands)
-        )
-        for file in FILES if command else (name,):
-            if self.text(file) == before[file]:
-                continue
+        for each in {name, also} - {""}:
+            self.write(each)
+        self.changes.append(Change(f"t:{taken.number}", "n", "", taken.tree, taken.number, self.shadow.snapshot().tree))
+        for file in {name, also} - {""}:
             if file in self.last and self.last[file] != before[file]:
                 self.mixed.add(file)
             self.first.setdefault(file, before[file])
@@ -66,13 +58,13 @@ class World:
 def test_spans_say_what_a_fair_witness_says(tmp_path_factory, steps):
     """Of every file the calls changed: the content before the first of them, and whether somebody wrote in between (S4.8)."""
     world = World(tmp_path_factory.mktemp("world").resolve())
-    for kind, name, meanwhile in steps:
-        if kind == "person":
+    for kind, name, also in steps:
+        if kind == "user":
             world.person(name)
         else:
-            world.agent(name, meanwhile, kind == "command")
-    joined, others = spans(world.shadow, world.found)
-    assert {span.path for span in joined} == world.last.keys() and not set(others) & world.last.keys()
+            world.agent(name, also)
+    joined = spans(world.shadow, world.changes)
+    assert {span.path for span in joined} == world.last.keys()
     for span in joined:
         wanted = [blob.hash for blob in (span.before, span.after) if blob is not None]
         contents = world.shadow.contents(wanted)
@@ -85,8 +77,8 @@ def test_spans_say_what_a_fair_witness_says(tmp_path_factory, steps):
 def test_a_line_that_was_cut_off_is_left_out_and_the_last_line_of_a_thing_stands(tmp_path):
     """A crash in the middle of a line costs that line (SECURITY §3)."""
     file = tmp_path / "sessions" / "s.jsonl"
-    whole = Change("t:1", "n", "", "b", 1, "a", 2, named=("x",))
-    add(file, whole._replace(after="", ended=0), whole)
+    whole = Change("t:1", "n", "", "b", 1, "a")
+    add(file, whole._replace(after=""), whole)
     with file.open("a") as out:
         out.write('[1]\n{"is": "spell"}\nnot json\n{"id": "t:2", "nod')
     assert changes_in(file) == {"t:1": whole}

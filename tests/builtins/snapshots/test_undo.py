@@ -68,15 +68,15 @@ async def test_redo_brings_it_back_until_the_conversation_goes_on(desk):
 
 
 async def test_a_file_that_the_person_changed_since_is_not_touched_without_asking(desk):
-    """It is named, nothing at all is done, and --force is the answer; what it overwrites is recorded first (S4.8)."""
+    """It is named and nothing at all is done; --keep takes back the rest (S4.8)."""
     session = await desk.turn(write("a.txt", "agent\n"), write("b.txt", "agent\n"), "done")
     (desk.vault / "a.txt").write_text("mine\n")
     done = desk.cli("session", "undo", "-y", code=2)
-    assert "a.txt changed since, not by the agent" in done.stderr and "-y --force overwrites it" in done.stderr
+    assert "a.txt changed since" in done.stderr and "-y --keep" in done.stderr
     assert (desk.vault / "a.txt").read_text() == "mine\n" and (desk.vault / "b.txt").exists()
     assert desk.texts(session) == ["go"]
-    desk.cli("session", "undo", "-y", "--force")
-    assert not (desk.vault / "a.txt").exists() and not (desk.vault / "b.txt").exists()
+    desk.cli("session", "undo", "-y", "--keep")
+    assert (desk.vault / "a.txt").read_text() == "mine\n" and not (desk.vault / "b.txt").exists()
 
 
 async def test_a_file_changed_between_two_steps_counts_as_the_persons(desk):
@@ -132,7 +132,8 @@ def test_slash_undo_shows_the_diff_before_it_does_it(desk):
         cwd=desk.vault, env={**os.environ, "MORYFLOW_HOME": str(desk.home)}, input=lines, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert "- a.txt" in done.stderr and "/undo yes does it" in done.stderr and "undone: write it; restored a.txt" in done.stderr
+    assert "- a.txt" in done.stderr and "/undo yes does it" in done.stderr
+    assert "undone: write it; 1 file restored" in done.stderr
     assert "nothing to redo" in done.stderr
     assert not (desk.vault / "a.txt").exists()
     shown = json.loads(desk.cli("session", "show", "--json").stdout)["nodes"]
@@ -167,19 +168,3 @@ async def test_without_git_there_is_one_notice_and_the_turn_goes_on(desk, tmp_pa
     assert len(notices) == 1 and "git is not installed" in notices[0]
     desk.cli("session", "undo", "-y")
     assert (desk.vault / "a.txt").exists() and desk.texts(session) == []
-
-
-async def test_an_odd_name_holds_up_no_undo_and_drives_no_terminal(desk):
-    """A name that is not UTF-8 is left out, control and unseen characters are spelled out, the rest comes back (S4.8, R3)."""
-    odd = Path(os.fsdecode(os.fsencode(desk.vault) + b"/bad\xff"))
-    odd.write_bytes(b"x")
-
-    def command(event):
-        if event.type == "tool.result":
-            odd.write_bytes(b"y")
-            (desk.vault / "f\n- g").touch()
-
-    await desk.turn(write("e", "\x1b]0;z\x07\u200b"), "done", watch=command)
-    done = desk.cli("session", "undo", "-y")
-    assert "\x1b" not in done.stderr and "-\\x1b]0;z\\x07\\u200b" in done.stderr and "left alone: f\\n- g was" in done.stderr
-    assert not (desk.vault / "e").exists() and odd.read_bytes() == b"y"

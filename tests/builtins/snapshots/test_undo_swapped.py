@@ -51,22 +51,18 @@ async def test_undo_and_redo_bring_back_what_took_the_place_of_another_kind(desk
 
 
 async def test_what_a_person_put_into_the_place_of_a_file_stays(desk):
-    """They are asked; --force cannot overwrite a folder and does nothing at all; --keep takes back the rest (S4.8)."""
+    """Nothing at all is done; --keep takes back the rest (S4.8)."""
     (desk.vault / "f").write_text("3\n")
     (desk.vault / "z").write_text("z\n")
     command = "rm f z; mkdir f; echo in > f/in"
     await desk.turn({"calls": [{"name": "bash", "arguments": {"command": command}}]}, "done")
     (desk.vault / "f" / "mine").write_text("mine\n")
-    before = state(desk.vault)
     assert "f changed since" in desk.cli("undo", "-y", code=2).stderr
-    forced = desk.cli("undo", "-y", "--force", code=1)
-    assert "in the place of f" in forced.stderr and "--keep" in forced.stderr and state(desk.vault) == before
     desk.cli("undo", "-y", "--keep")
-    assert state(desk.vault) == {**before, "z": ("file", b"z\n", 0)}
+    assert state(desk.vault) == {"f/mine": ("file", b"mine\n", 0), "z": ("file", b"z\n", 0)}
 
 
-@pytest.mark.parametrize("how", [(), ("--force",)])
-async def test_a_file_that_a_turn_made_and_removed_again_is_not_its_own(desk, how):
+async def test_a_file_that_a_turn_made_and_removed_again_is_not_its_own(desk):
     """A person's file of the same name stays, and nobody is asked about it (S4.8)."""
     await desk.turn({"calls": [{"name": "bash", "arguments": {"command": "echo 1 > tmp; mv tmp f"}}]}, "done")
     await desk.turn(
@@ -75,7 +71,7 @@ async def test_a_file_that_a_turn_made_and_removed_again_is_not_its_own(desk, ho
         "done",
     )
     (desk.vault / "tmp").write_text("mine")
-    desk.cli("undo", "-y", *how)
+    desk.cli("undo", "-y")
     assert state(desk.vault) == {"f": ("file", b"1\n", 0), "tmp": ("file", b"mine", 0)}
-    desk.cli("redo", "-y", *how)
+    desk.cli("redo", "-y")
     assert state(desk.vault) == {"f": ("file", b"2\n", 0), "tmp": ("file", b"mine", 0)}
