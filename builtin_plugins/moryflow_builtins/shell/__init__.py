@@ -23,8 +23,6 @@ from moryflow_sdk.field_types import Between
 
 name = "shell"
 services = ("files", "rules")
-TRIED = "sandbox"
-"""The file in which :func:`moryflow_sdk.support.sandbox.find_sandbox` records which sandbox it tried."""
 NAMESPACES = (
     "ask who runs this machine or container to allow user namespaces to everybody: sysctl user.max_user_namespaces, "
     "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns"
@@ -78,7 +76,7 @@ async def tool_before(call: ToolCall, turn: Turn) -> None:
     from moryflow_sdk.support.sandbox import find_sandbox, known_sandbox
 
     if known_sandbox() is None:
-        await asyncio.to_thread(find_sandbox, turn.data_dir / TRIED)
+        await asyncio.to_thread(find_sandbox)
 
 
 @hookimpl

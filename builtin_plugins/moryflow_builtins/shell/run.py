@@ -18,10 +18,9 @@ from typing import IO, Any, NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, started, turn_environment
-from moryflow_sdk.support.sandbox import Sandbox, confinement, find_sandbox, starts_no_more
+from moryflow_sdk.support.sandbox import confinement, find_sandbox
 from moryflow_sdk.support.secrets import variable_holds_secret
 
-from . import TRIED
 from .confine import Confined, run_confined
 
 POLITE_SECONDS = 1.0
@@ -167,7 +166,7 @@ async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) ->
     :raises ToolError: the folder is missing, has been replaced or is outside the vault, or there is no shell.
     """
     confined = confinement(ctx.rules.all())
-    sandbox = await asyncio.to_thread(find_sandbox, ctx.data_dir / TRIED) if confined.used else None
+    sandbox = await asyncio.to_thread(find_sandbox) if confined.used else None
     if sandbox is None:
         return await _run(ctx, timeout, None)
     vault = f"{ctx.vault}/"
@@ -184,24 +183,11 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
             with _judged_folder(ctx, target) as place:
                 process = await _start(target.given, ctx, place, inside, pipe.take_writing_end())
             stopped = not await _ends_in_time(process, pipe, output, ctx.mark, timeout)
-        if inside is not None and not stopped:
-            await _check_started(inside.sandbox, process.returncode or 0, output, ctx.data_dir)
     except BaseException:
         output.discard()
         raise
     ended = f"stopped after {timeout:g} s" if stopped else f"exit code {process.returncode}"
     return output.result(ended, process.returncode, stopped=stopped, sandboxed=inside is not None)
-
-
-async def _check_started(sandbox: Sandbox, code: int, output: Output, data: Path) -> None:
-    """Check whether the sandbox started, if the command was killed or the output begins with an error of the sandbox.
-
-    :raises ToolError: the sandbox does not work any more.
-    """
-    suspect = code < 0 or (code and output.text.startswith("bwrap: "))
-    if suspect and await asyncio.to_thread(starts_no_more, sandbox, data / TRIED):
-        problem = "the sandbox worked before and does not start any more; the command was not run"
-        raise ToolError(problem, code="sandbox", next_step="start moryflow again: it then checks again")
 
 
 async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float) -> bool:

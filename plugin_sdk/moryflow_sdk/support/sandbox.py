@@ -13,15 +13,13 @@ import stat
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from moryflow_sdk.verdicts import Rule
 
-from .own_files import replace_file
 from .patterns import Pattern, compile_rule
-from .protected_files import RUNS_LATER, SECRETS, read_start
+from .protected_files import RUNS_LATER, SECRETS
 
 SECRET_PLACES: tuple[str, ...] = SECRETS.literal
 """Files and folders below the user's home that are hidden in the sandbox."""
@@ -214,55 +212,17 @@ _found: list[Sandbox | None] = []
 _finding = threading.Lock()
 
 
-def find_sandbox(memory: Path | None = None) -> Sandbox | None:
-    """Return the sandbox of this machine, or ``None`` if none works. The first call in a process tests it with a real start.
-
-    :param memory: a file that records which program worked since the machine was started; it is then not tested again. Only a
-        success is recorded. If the program does not work any more, commands fail to start, but none runs without a sandbox.
-    """
+def find_sandbox() -> Sandbox | None:
+    """Return the sandbox of this machine, or ``None`` if none works. The first call in a process tests it with a real start."""
     with _finding:
         if not _found:
-            _found.append(_find_working(memory))
+            _found.append(next((Sandbox(program) for program in _candidates() if _starts(program)), None))
     return _found[0]
 
 
 def known_sandbox() -> Sandbox | None:
     """Return what :func:`find_sandbox` found, without starting anything; ``None`` before the first search."""
     return _found[0] if _found else None
-
-
-def starts_no_more(sandbox: Sandbox, memory: Path) -> bool:
-    """Test a sandbox again after a command did not start in it, and return whether it is broken; then forget it in `memory`.
-
-    The next process then searches again. This process keeps the sandbox, so that no command that was judged for a sandbox runs
-    without one. A test that runs out of time, on a busy machine, proves nothing.
-    """
-    if _starts(sandbox.program, in_time=False):
-        return False
-    with suppress(OSError):
-        memory.unlink(missing_ok=True)
-    return True
-
-
-def _find_working(memory: Path | None) -> Sandbox | None:
-    for program in _candidates():
-        identity = _identity(program) if memory is not None else b""
-        if memory is not None and identity and _has_content(memory, identity):
-            return Sandbox(program)
-        if _starts(program):
-            if memory is not None and identity:
-                with suppress(OSError):  # the next process tries again
-                    replace_file(memory, identity)
-            return Sandbox(program)
-    return None
-
-
-def _has_content(memory: Path, expected: bytes) -> bool:
-    """Whether the content of a file is exactly `expected`; anything else at that path is safe to read, and counts as no."""
-    try:
-        return read_start(memory, len(expected) + 1) == expected
-    except OSError:
-        return False
 
 
 def why_none_starts() -> str:
@@ -276,29 +236,16 @@ def why_none_starts() -> str:
     return ""
 
 
-def _starts(program: str, *, in_time: bool = True) -> bool:
+def _starts(program: str) -> bool:
     try:
         return _tried(program).returncode == 0
-    except subprocess.TimeoutExpired:
-        return not in_time
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return False
 
 
 def _tried(program: str) -> subprocess.CompletedProcess[bytes]:
     probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
     return subprocess.run(probe, capture_output=True, timeout=_PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
-
-
-def _identity(program: str) -> bytes:
-    """Return bytes that differ for another program, user, container or boot of the machine; empty if they are unknown."""
-    try:
-        found, mounts = Path(program).stat(), Path("/proc/self/ns/mnt").stat()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return b""
-    numbers = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {os.getuid()} {mounts.st_ino}"
-    return os.fsencode(f"{program} {numbers} {boot}")
 
 
 def _candidates() -> Iterator[str]:

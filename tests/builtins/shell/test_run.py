@@ -21,8 +21,7 @@ from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.run import _IN_ITS_FOLDER, environment
 from moryflow_sdk import Allow, Ask, Denied, Rule, Ruling, ToolCall, ToolError
-from moryflow_sdk.support import sandbox
-from moryflow_sdk.support.sandbox import COMMANDS, NETWORK, Sandbox, confinement, find_sandbox
+from moryflow_sdk.support.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
 OURS = os.getpid()
 """Part of how long a command sleeps, by which it is found: another suite may run on the machine."""
@@ -383,22 +382,6 @@ async def test_a_working_folder_that_has_vanished_is_named(context):
     with pytest.raises(ToolError, match=r"the working folder no longer exists: .*vault") as caught:
         await run(context, "true")
     assert caught.value.code == "not_found"
-
-
-@pytest.mark.parametrize("how", ['echo "bwrap: No permissions to create new namespace" >&2; exit 1', "kill -31 $$"])
-async def test_a_sandbox_that_starts_no_more_runs_nothing(context, monkeypatch, tmp_path, how):
-    """What was remembered of the sandbox may be stale: the command is not run then, and the next process looks anew (R37)."""
-    context.confined = True
-    program = tmp_path / "bwrap"
-    program.write_text(f"#!/bin/sh\n{how}\n")
-    program.chmod(0o700)
-    memory = context.data_dir / "sandbox"
-    memory.write_text("remembered")
-    monkeypatch.setattr(sandbox, "_found", [Sandbox(str(program))])
-    for _ in range(2):  # it does without a sandbox as little from now on
-        with pytest.raises(ToolError) as caught:
-            await run(context, "touch made")
-        assert caught.value.code == "sandbox" and not (context.vault / "made").exists() and not memory.exists()
 
 
 async def test_a_command_that_fails_like_the_sandbox_is_told_apart(context):

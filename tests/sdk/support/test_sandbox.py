@@ -10,7 +10,7 @@ import pytest
 from moryflow_builtins import shell
 from moryflow_sdk import Rule
 from moryflow_sdk.support import sandbox
-from moryflow_sdk.support.sandbox import FileRules, Sandbox, find_sandbox, starts_no_more
+from moryflow_sdk.support.sandbox import FileRules, find_sandbox
 
 SANDBOX = find_sandbox()
 pytestmark = pytest.mark.skipif(SANDBOX is None, reason="no working bubblewrap on this machine (install bubblewrap)")
@@ -141,83 +141,6 @@ def test_the_rules_say_which_files_are_open():
     assert not narrowed.allows("read", "vault:/.env") and narrowed.restricting and not FileRules([default]).restricting
 
 
-@pytest.fixture
-def tries(monkeypatch):
-    """The programs that were started to see whether they work, by what begins like a new process."""
-    tried, starts = [], sandbox._starts
-    monkeypatch.setattr(sandbox, "_starts", lambda program, **how: tried.append(program) or starts(program, **how))
-
-    def find(memory):
-        monkeypatch.setattr(sandbox, "_found", [])
-        return find_sandbox(memory)
-
-    return tried, find
-
-
-def test_what_was_tried_is_not_tried_again(tries, tmp_path):
-    """The sandbox is found by a start; a later process takes the answer as long as nothing is another (issue 3)."""
-    tried, find = tries
-    memory = tmp_path / "sandbox"
-    assert find(memory) == find(memory) == SANDBOX and len(tried) == 1
-    memory.write_text(memory.read_text()[:-1] + "?")  # the machine was started anew
-    assert find(memory) == SANDBOX and len(tried) == 2
-    assert find(None) == SANDBOX and len(tried) == 3
-
-
-def test_only_a_good_answer_is_kept(tries, tmp_path, monkeypatch):
-    tried, find = tries
-    monkeypatch.setattr(sandbox, "_candidates", lambda: ["/bin/false"])
-    assert find(tmp_path / "sandbox") is None and find(tmp_path / "sandbox") is None
-    assert tried == ["/bin/false"] * 2 and not (tmp_path / "sandbox").exists()
-
-
-def test_what_is_remembered_names_no_program(tries, tmp_path):
-    """A file that was tampered with can keep a sandbox from being tried, and put nothing in its place."""
-    _, find = tries
-    memory = tmp_path / "sandbox"
-    find(memory)
-    memory.write_text(memory.read_text().replace(SANDBOX.program, "/bin/true"))
-    assert find(memory) == SANDBOX
-
-
-OTHER_THINGS = {
-    "no text": lambda file: file.write_bytes(b"\xff\xfe"),
-    "huge": lambda file: (file.touch(), os.truncate(file, 1 << 36)),
-    "a pipe": os.mkfifo,
-    "a folder": lambda file: (file / "x").mkdir(parents=True),
-    "a link": lambda file: file.symlink_to(file.with_name("notes.md")),
-    "a link to nothing": lambda file: file.symlink_to("nothing"),
-}
-
-
-@pytest.mark.parametrize("make", OTHER_THINGS.values(), ids=OTHER_THINGS)
-def test_another_thing_in_the_place_of_the_memory_holds_nothing_up(tries, tmp_path, make):
-    """A pipe would be waited for, and what a link leads to written over; the sandbox is just tried again."""
-    tried, find = tries
-    memory, notes = tmp_path / "sandbox", tmp_path / "notes.md"
-    notes.write_text("mine")
-    make(memory)
-    assert find(memory) == SANDBOX == find(memory)
-    assert len(tried) == (2 if memory.is_dir() else 1)
-    assert notes.read_text() == "mine" and not (tmp_path / "nothing").exists()
-    assert starts_no_more(Sandbox("/bin/false"), memory)
-
-
-def test_a_program_below_a_name_that_is_no_text_is_remembered(tries, tmp_path, monkeypatch):
-    tried, find = tries
-    program = os.fsdecode(bytes(tmp_path) + b"/\xff")
-    Path(program).symlink_to("/bin/true")
-    monkeypatch.setattr(sandbox, "_candidates", lambda: [program])
-    assert find(tmp_path / "sandbox") == find(tmp_path / "sandbox") == Sandbox(program) and tried == [program]
-
-
-def test_a_sandbox_that_starts_no_more_is_forgotten(tmp_path):
-    memory = tmp_path / "sandbox"
-    memory.write_text("known")
-    assert not starts_no_more(SANDBOX, memory) and memory.exists()
-    assert starts_no_more(Sandbox("/bin/false"), memory) and not memory.exists()
-
-
 def test_doctor_says_why_the_bubblewrap_that_is_installed_does_not_work(tmp_path, monkeypatch):
     """Where user namespaces are off, nothing is left to install (S0.36)."""
     broken = tmp_path / "bwrap"
@@ -234,16 +157,3 @@ def test_doctor_says_why_the_bubblewrap_that_is_installed_does_not_work(tmp_path
             "warning",
             f"no sandbox: a command that you allow can do what you can{text}",
         ) and step in next_step
-
-
-def test_a_machine_that_is_too_busy_for_the_trial_says_nothing(tmp_path, monkeypatch):
-    """A command that ran and printed what bubblewrap prints would else be told not to have run."""
-    slow, memory = tmp_path / "bwrap", tmp_path / "sandbox"
-    slow.write_text("#!/bin/sh\nexec sleep 60\n")
-    slow.chmod(0o700)
-    memory.write_text("known")
-    monkeypatch.setattr(sandbox, "_PROBE_SECONDS", 0.2)
-    assert not starts_no_more(Sandbox(str(slow)), memory) and memory.exists()
-    monkeypatch.setattr(sandbox, "_candidates", lambda: [str(slow)])
-    monkeypatch.setattr(sandbox, "_found", [])
-    assert find_sandbox(tmp_path / "other") is None and not (tmp_path / "other").exists()
