@@ -102,5 +102,5 @@ async def test_without_anybody_to_ask_it_stays_put_back(rig):
     (rig.vault / "Makefile").write_text("x:\n\tmkdir .vscode\n")
     _, events = await rig.run(rig.call("bash", command="make -s x"), {"text": "done"})
     (output,) = [event.data["output"] for event in events if event.type == "tool.result"]
-    assert "They were put back; nobody could be asked. What it made is kept in" in output and output.count("run later") == 1
+    assert "They were set aside; nobody could be asked. What it made is kept in" in output and output.count("run later") == 1
     assert not (rig.vault / ".vscode").exists()

