@@ -85,9 +85,9 @@ async def test_the_gate_starts_no_program(rig, monkeypatch):
     from moryflow_builtins.permission import verdict
 
     looked = []
-    find = sandbox._find_working
+    starts = sandbox._starts
     monkeypatch.setattr(sandbox, "_found", [])
-    monkeypatch.setattr(sandbox, "_find_working", lambda memory: looked.append(verdict) or find(memory))
+    monkeypatch.setattr(sandbox, "_starts", lambda program: looked.append(verdict) or starts(program))
     in_sandbox = verdict.in_sandbox
     monkeypatch.setattr(verdict, "in_sandbox", lambda *given: looked.append("gate") or in_sandbox(*given))
     rig.config(permission={"rules": [UNASKED]})

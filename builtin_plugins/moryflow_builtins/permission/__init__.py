@@ -59,6 +59,13 @@ def simple_commands(text: str) -> Sequence[str]:
     return read(text)
 
 
+def explained(turn: Turn, domain: str, given: str, mode: str) -> Any:
+    """Return the document of ``moryflow permission explain`` for an input. The server calls this."""
+    from .cli import explain_input
+
+    return explain_input(turn, domain, given, mode).document()
+
+
 def preset_rules(name: str) -> Sequence[Rule]:
     """Return the rules of a preset that a question offers. The host calls this."""
     from .presets import PRESETS

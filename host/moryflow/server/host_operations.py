@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from moryflow_sdk import ConfigError, MoryflowError
+from moryflow_sdk.calls import DomainName
 from starlette.responses import Response
 
 from moryflow import __version__
 from moryflow.approvals import reply_of
 from moryflow.base.paths import readable_vault
-from moryflow.config import load_config
 from moryflow.config.schema import host_models
 from moryflow.config.values import check_value, set_value, unset
 from moryflow.plugins.manifest import settings_of_plugins
-from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.documents import agents_json, approval_json, config_json, models_json, plugins_json, tool_json
 from moryflow.runtime.session_stats import collect_stats, onboarding
-from moryflow.store import SessionRow
 
 from .operations import Call, operation
 from .replies import RequestError
@@ -240,48 +238,24 @@ async def config(at: Call, all: Annotated[bool, "defaults too"] = False) -> Any:
     return config_json(at.service.host, everything=all)
 
 
-class _Captured(HostCommandContext):
-    """The context of a plugin's command that keeps what it prints for the response."""
-
-    as_json, yes = True, False
-    document: object = None
-
-    def __init__(self, at: Call, plugin: str) -> None:
-        loop = asyncio.get_running_loop()
-        super().__init__(at.service.host, plugin, lambda work: asyncio.run_coroutine_threadsafe(work, loop).result())
-        self._folder = at.service.vault
-
-    @property
-    def vault(self) -> Path:
-        return self._folder
-
-    async def _session_row(self, name: str | None) -> SessionRow:
-        if name is None:
-            raise ConfigError("name a session", next_step="GET /sessions")
-        return await self._host.store.session(name)
-
-    def print(self, document: object, *, text: str | None = None) -> None:
-        self.document = document if text is None or document is not None else text
-
-
 @operation("GET", "/permissions/explain", "the decision, and every rule in order")
 async def explain(
-    at: Call, domain: str, input: Annotated[str, "what the tool would get"], session: str | None = None, mode: str | None = None
+    at: Call,
+    domain: DomainName,
+    input: Annotated[str, "what the tool would get"],
+    session: str | None = None,
+    mode: Literal["agent", "full_access"] | None = None,
 ) -> Any:
     """Say what would happen to an input, and why."""
-    import click
-
-    plugin_set = at.service.host.plugin_set
-    found = plugin_set.commands.get("permission")
-    if found is None or found.cli is None:
+    host = at.service.host
+    builtins = [plugin for plugin in host.plugin_set.plugins.values() if plugin.tier == "builtin"]
+    found = next((plugin for plugin in builtins if hasattr(plugin.object, "explained")), None)
+    if found is None:
         raise ConfigError("the plugin that explains permissions is not loaded", next_step="moryflow plugin list")
-    context = _Captured(at, plugin_set.command_owners["permission"])
-    chosen = [*(("--session", session) if session else ()), *(("--mode", mode) if mode else ())]
-    try:
-        await asyncio.to_thread(found.cli().main, ["explain", *chosen, "--", domain, input], standalone_mode=False, obj=context)
-    except click.ClickException as error:
-        raise RequestError(422, "invalid", error.format_message(), "GET /permissions/explain?domain=bash&input=ls") from error
-    return context.document
+    row = await host.store.session(session) if session else None
+    async with host.read_only(at.service.vault, session=row.id if row else None) as scope:
+        turn: Any = scope.view(found.name)
+        return found.object.explained(turn, domain, input, mode or turn.mode)
 
 
 # -------------------------------------------------------------------- settings
@@ -318,17 +292,10 @@ async def change_prompt_settings(
     for name, value in given.items():
         if value is not None:
             check_value(known, f"{PROMPT}.params.{name}", str(value))
-    kept = {name: value for name, value in host.config.section(PROMPT).items() if name in ("text", "params") and value}
+    kept = {name: value for name, value in host.config.section(PROMPT).items() if name in ("text", "params")}
     if mode == "custom":
-        params = {name: value for name, value in given.items() if value is not None}
-        kept = {"text": text, **({"params": params} if params else {})}
-    unset(host.config.path, PROMPT)
-    if kept:
-        set_value(host.config.path, PROMPT, {"mode": mode, **kept})
-    else:
-        for place in ("agents.runtime", "agents"):  # leave nothing empty behind
-            if load_config(host.home).section(place) == {}:
-                unset(host.config.path, place)
+        kept = {"text": text, "params": {name: value for name, value in given.items() if value is not None}}
+    set_value(host.config.path, PROMPT, {"mode": mode, **kept})
     await host.refresh()
     return await prompt_settings(at)
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from .connection import Connection, Headers
 
-_KEPT = 4
-"""At most this many connections are kept for the next request."""
 _SAFE = "/%:@!$&'()*+,;=~[]"
 """Characters of a path that are not quoted, beside letters and digits; ``%`` keeps what is quoted already."""
 
@@ -97,7 +95,7 @@ class HttpResponse:
 
 
 class HttpClient:
-    """The connections to one endpoint: no redirects, no cookies, time limits on everything.
+    """The connections to one endpoint, one of which is kept: no redirects, no cookies, time limits on everything.
 
     :raises ModelError: the environment names a proxy that cannot be used.
     :raises ValueError: a header contains characters that are not allowed.
@@ -110,8 +108,7 @@ class HttpClient:
         self._headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in _headers(endpoint).items()]
         if self._proxy is not None and context is None:  # without TLS, the proxy reads the request itself
             self._headers += _authorization(self._proxy, b"proxy-authorization")
-        self._targets: dict[str, bytes] = {}
-        self._idle: list[Connection] = []
+        self._idle: Connection | None = None
         self._is_closed = False
 
     async def send(self, method: str, path: str, body: bytes | None) -> HttpResponse:
@@ -123,17 +120,16 @@ class HttpClient:
         :raises ValueError: the request contains characters that are not allowed.
         :raises ConnectFailed, TimedOut, Broken: the request failed.
         """
-        target = self._targets.get(path) or self._targets.setdefault(path, self._target(path))
         length = [] if body is None else [(b"content-length", b"%d" % len(body))]
-        request = (method.encode(), target, [*self._headers, *length], body)
-        for _ in range(2):  # let the loop see what kept connections have received: their end, or what nobody asked for
+        request = (method.encode(), self._target(path), [*self._headers, *length], body)
+        for _ in range(2):  # let the loop see what the kept connection has received: its end, or what nobody asked for
             await asyncio.sleep(0)
-        kept = self._usable_idle()
-        if kept is not None:
-            try:
+        kept, self._idle = self._idle, None
+        if kept is not None and kept.is_usable:
+            with contextlib.suppress(NoAnswer):
                 return await self._ask(kept, request)
-            except NoAnswer:
-                self._close_idle()  # the others are just as old
+        elif kept is not None:
+            kept.close()
         return await self._ask(await self._open(), request)
 
     async def _ask(self, connection: Connection, request: tuple[bytes, bytes, Headers, bytes | None]) -> HttpResponse:
@@ -145,29 +141,19 @@ class HttpClient:
 
     def take_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, if it can be used again."""
-        if self._is_closed:
+        if not connection.finish():
+            return
+        if self._is_closed or self._idle is not None:
             connection.close()
-        elif connection.finish():
-            self._idle.append(connection)
-            while len(self._idle) > _KEPT:
-                self._idle.pop(0).close()
+        else:
+            self._idle = connection
 
     async def aclose(self) -> None:
-        """Close the kept connections now, and those in use when their answers have ended."""
+        """Close the kept connection now, and those in use when their answers have ended."""
         self._is_closed = True
-        self._close_idle()
-
-    def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
-
-    def _usable_idle(self) -> Connection | None:
-        """Return a kept connection that can be used at once, or ``None``."""
-        while self._idle:
-            if (kept := self._idle.pop()).is_usable:
-                return kept
-            kept.close()
-        return None
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
 
     async def _open(self) -> Connection:
         from .connection import Connection, ServerAddress

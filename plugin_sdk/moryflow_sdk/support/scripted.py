@@ -81,38 +81,20 @@ Turns = Sequence[str | Mapping[str, Any] | ScriptedTurn]
 
 
 def read_script(path: Path) -> list[ScriptedTurn]:
-    """Return the turns in a JSON file (a list, or ``{"turns": […]}``) or a JSON Lines file (one turn a line).
+    """Return the turns in a JSON file, which is a list of them; an empty file has none.
 
-    :raises ModelError: there is no such file, or it is not a script; the message names the line.
+    :raises ModelError: there is no such file, or it is not a script; the message names the turn.
     """
+    where, step = str(path), "check the path after script:, and that the file is a list of turns"
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
+        turns: Any = json.loads(text) if text.strip() else []
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        step = "check the path after script:"
-        raise ModelError(f"the script cannot be read: {reason}", code="missing", where=str(path), next_step=step) from error
-    return [_turn(value, where) for where, value in _values(path, text)]
-
-
-def _values(path: Path, text: str) -> list[tuple[str, Any]]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        return [(f"{path}:{number}", _line(line, f"{path}:{number}")) for number, line in lines]
-    if isinstance(document, dict):
-        mapping = cast("dict[str, Any]", document)
-        document = mapping.get("turns", [mapping])
-    items = cast("list[Any]", document) if isinstance(document, list) else [document]
-    return [(f"{path}, turn {number}", item) for number, item in enumerate(items, 1)]
-
-
-def _line(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        message, step = f"this line of the script is not JSON: {error}", "fix that line"
-        raise ModelError(message, code="missing", where=where, next_step=step) from error
+        raise ModelError(f"the script cannot be read: {reason}", code="missing", where=where, next_step=step) from error
+    if not isinstance(turns, list):
+        raise ModelError("the script is not a list of turns", code="missing", where=where, next_step=step)
+    return [_turn(turn, f"{path}, turn {number}") for number, turn in enumerate(cast("list[Any]", turns), 1)]
 
 
 def _turn(value: Any, where: str) -> ScriptedTurn:

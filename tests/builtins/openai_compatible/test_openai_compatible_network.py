@@ -273,8 +273,8 @@ async def test_a_server_that_keeps_promising_an_answer_is_given_up() -> None:
     assert caught.value.code == "timeout"
 
 
-async def test_kept_connections_that_all_died_cost_nothing() -> None:
-    """A server that was started anew has closed them all, perhaps while the loop was busy (S4.7)."""
+async def test_a_kept_connection_that_died_costs_nothing() -> None:
+    """A server that was started anew has closed it, perhaps while the loop was busy (S4.7)."""
     seen: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:
@@ -284,11 +284,10 @@ async def test_kept_connections_that_all_died_cost_nothing() -> None:
 
     with listening(serve) as port:
         client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=60.0))
-        assert await asyncio.gather(*(said(client) for _ in range(3))) == ["hello"] * 3
-        for connection in seen:
-            connection.shutdown(socket.SHUT_RDWR)
+        assert await said(client) == "hello"
+        seen[0].shutdown(socket.SHUT_RDWR)
         time.sleep(0.1)  # noqa: ASYNC251
-        assert await asyncio.gather(*(said(client) for _ in range(3))) == ["hello"] * 3
+        assert await said(client) == "hello"
         await client.aclose()
 
 
