@@ -46,6 +46,15 @@ class ByteStream(asyncio.Protocol):
         _, stream = await loop.create_connection(cls, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
         return stream
 
+    @classmethod
+    async def to_socket(cls, path: str) -> ByteStream:
+        """Connect to a Unix socket.
+
+        :raises OSError: nobody listens there.
+        """
+        _, stream = await asyncio.get_running_loop().create_unix_connection(cls, path)
+        return stream
+
     async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
         """Switch to TLS. The caller must make sure that no data arrived before (:attr:`has_more`).
 
@@ -142,20 +151,22 @@ class ServerAddress(NamedTuple):
     """The address that a connection leads to: the server itself, or a proxy.
 
     :param tls: the context that checks the certificate of `host`; ``None`` for a connection without encryption.
+    :param unix: the path of a Unix socket, in place of host and port.
     """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    unix: str = ""
 
 
 class Connection:
     """Sends one request after another. Only one caller may use it at a time; after a failure it cannot be used again.
 
-    :param timeout: seconds for a request and the head of its answer, and for each further piece.
+    :param timeout: seconds for a request and the head of its answer, and for each further piece; ``None`` for no limit.
     """
 
-    def __init__(self, stream: ByteStream, timeout: float) -> None:
+    def __init__(self, stream: ByteStream, timeout: float | None) -> None:
         self._stream = stream
         self._timeout = timeout
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
@@ -164,14 +175,15 @@ class Connection:
         self._since = 0.0
 
     @classmethod
-    async def open(cls, place: ServerAddress, timeout: float) -> Connection:
+    async def open(cls, place: ServerAddress, timeout: float | None) -> Connection:
         """Connect to the first address of `place` that answers.
 
         :raises ConnectFailed: no address answers, or the certificate is not valid.
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                stream = await ByteStream.to(place.host, place.port)
+                unix, host, port = place.unix, place.host, place.port
+                stream = await (ByteStream.to_socket(unix) if unix else ByteStream.to(host, port))
                 if place.tls is not None:
                     await stream.encrypt(place.tls, place.host)
                 return cls(stream, timeout)

@@ -1,7 +1,7 @@
 """A client of ``moryflow serve``: sessions, turns and events of a running server, from another program.
 
-It speaks HTTP/1.1 over TCP or a Unix socket and imports no HTTP library, only asyncio, so that a program that uses it starts
-quickly. The small part of HTTP that this needs is at the end of this file: a request, its answer, and a stream of events.
+It speaks HTTP/1.1 over TCP or a Unix socket, with the connections of :mod:`moryflow_sdk.chat_completions`; at the end of this
+file is what it needs of them: a request, its answer, and a stream of events.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import json
 import os
 import secrets
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
+from moryflow_sdk.chat_completions.failures import Broken, ConnectFailed
 from moryflow_sdk.errors import ConfigError, MoryflowError
 from moryflow_sdk.events import Event
 
 from .operations import Operations
+
+if TYPE_CHECKING:
+    from moryflow_sdk.chat_completions.connection import Connection
 
 __all__ = ["Client", "ClientError", "ClientSession", "SyncClient", "connect", "connect_sync"]
 
@@ -280,10 +284,6 @@ def connect_sync(url: str | None = None, token: str | None = None, *, home: Path
         raise
 
 
-LONGEST_LINE = 1 << 26
-"""The longest line of a stream, in bytes; an event is one line."""
-
-
 class ServerUrl(NamedTuple):
     """The address of a server: a Unix socket, or host and port."""
 
@@ -316,11 +316,9 @@ class ServerUrl(NamedTuple):
 class HttpReply:
     """An answer whose body has not been read yet."""
 
-    def __init__(
-        self, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.status, self.headers = status, headers
-        self._reader, self._writer = reader, writer
+    def __init__(self, status: int, connection: Connection) -> None:
+        self.status = status
+        self._connection = connection
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives.
@@ -328,15 +326,10 @@ class HttpReply:
         :raises OSError: the connection broke before the end.
         """
         try:
-            if self.headers.get("transfer-encoding", "").lower() == "chunked":
-                while size := int((await self._reader.readline()).split(b";")[0] or b"x", 16):
-                    yield (await self._reader.readexactly(size + 2))[:-2]
-            elif "content-length" in self.headers:
-                yield await self._reader.readexactly(int(self.headers["content-length"]))
-            else:
-                while data := await self._reader.read(1 << 16):
-                    yield data
-        except (ValueError, asyncio.IncompleteReadError) as error:
+            async with aclosing(self._connection.pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except Broken as error:
             raise ConnectionError("the server closed the connection") from error
 
     async def body(self) -> bytes:
@@ -363,7 +356,7 @@ class HttpReply:
 
     def close(self) -> None:
         """Close the connection."""
-        self._writer.close()
+        self._connection.close()
 
 
 async def request(
@@ -373,30 +366,27 @@ async def request(
 
     :raises OSError: no server answers at the address.
     """
-    if place.unix:
-        reader, writer = await asyncio.open_unix_connection(place.unix, limit=LONGEST_LINE)
-    else:
-        reader, writer = await asyncio.open_connection(place.host, place.port, ssl=place.tls or None, limit=LONGEST_LINE)
+    from moryflow_sdk.chat_completions.connection import Connection, ServerAddress
+    from moryflow_sdk.chat_completions.transport import tls_context
+
+    query_text = urlencode([pair for name, value in query.items() for pair in _pairs(name, value)])
+    length = {} if body is None else {"Content-Length": str(len(body))}
+    given = {"Host": place.name, **headers, "Connection": "close", **length}
+    address = ServerAddress(place.host, place.port, tls_context() if place.tls else None, place.unix)
     try:
-        query_text = urlencode([pair for name, value in query.items() for pair in _pairs(name, value)])
-        lines = [f"{method} {path}{f'?{query_text}' if query_text else ''} HTTP/1.1", f"Host: {place.name}"]
-        given = {**headers, "Connection": "close", **({"Content-Length": str(len(body))} if body is not None else {})}
-        lines += [f"{name}: {value}" for name, value in given.items()]
-        if any("\r" in line or "\n" in line for line in lines):
-            raise ValueError("a header contains a line break")
-        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
-        await writer.drain()
-        status = int((await reader.readline()).split()[1])
-        found: dict[str, str] = {}
-        while (line := (await reader.readline()).strip()) != b"":
-            name, _, value = line.decode("latin-1").partition(":")
-            found[name.strip().lower()] = value.strip()
-        return HttpReply(status, found, reader, writer)
-    except (IndexError, ValueError) as error:
-        writer.close()
+        connection = await Connection.open(address, None)
+    except ConnectFailed as error:
+        raise ConnectionRefusedError(str(error)) from error
+    try:
+        target = f"{path}{f'?{query_text}' if query_text else ''}".encode()
+        pairs = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+        head = await connection.request(method.encode(), target, pairs, body)
+        return HttpReply(head.status_code, connection)
+    except Broken as error:
+        connection.close()
         raise ConnectionError(f"what answers there does not speak HTTP: {error}") from error
     except BaseException:
-        writer.close()
+        connection.close()
         raise
 
 
