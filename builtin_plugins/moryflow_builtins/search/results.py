@@ -18,7 +18,7 @@ from functools import cached_property
 
 from moryflow_sdk import Rule, Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.patterns import Pattern, TooMany, braces, compile_rule, path_regex
-from moryflow_sdk.support.protected_files import sensitive, sensitive_among
+from moryflow_sdk.support.protected_files import sensitive
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN
 from moryflow_sdk.support.texts import composed
 
@@ -54,8 +54,7 @@ class FolderReader:
 
     def refused_paths(self, paths: Sequence[str]) -> set[str]:
         """Return those of `paths` (relative to the folder) that may not be shown, and count them."""
-        suspects = paths if self._layers or self._home_below is not None else sensitive_among(paths)
-        return {path for path in suspects if not self.shows(path)}
+        return {path for path in paths if not self.shows(path)}
 
     def shows(self, path: str) -> bool:
         """Whether a file may be shown. A file that may not is counted, so ask only once for each."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -384,32 +384,6 @@ _CREDENTIALS = re.compile(
 def sensitive(path: str) -> bool:
     """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file with secrets."""
     return SECRETS.find(path) is not None
-
-
-def sensitive_among(paths: Iterable[str]) -> set[str]:
-    """Return the `paths` that are :func:`sensitive`. For many paths this is quick: it searches for each piece only once."""
-    every = list(paths)
-    plain = [path for path in every if path.isascii()]
-    suspects = set(_paths_with_piece("\0".join(["", *plain, ""]))) | {path for path in every if not path.isascii()}
-    return {path for path in suspects if sensitive(path)}
-
-
-@cache
-def _telling_pieces() -> tuple[str, ...]:
-    """Return pieces of the globs in :data:`SECRETS`; every name that one of these globs matches contains at least one piece."""
-    pieces = {_piece(name) for glob in (*SECRETS.files, *SECRETS.folders) for name in braces(glob)}
-    return tuple(sorted(piece for piece in pieces if not any(other in piece for other in pieces - {piece})))
-
-
-def _paths_with_piece(listing: str) -> Iterator[str]:
-    """Yield the paths in a listing, where each stands between two NUL characters, that contain one of the pieces."""
-    lower = listing.lower()
-    for piece in _telling_pieces():
-        found = lower.find(piece)
-        while found >= 0:
-            end = listing.index("\0", found)
-            yield listing[listing.rindex("\0", 0, found) + 1 : end]
-            found = lower.find(piece, end)
 
 
 def without_git_credentials(text: str) -> str:
