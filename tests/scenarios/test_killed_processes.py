@@ -110,7 +110,7 @@ async def test_another_branch_goes_on_without_what_the_killed_call_started(rig, 
 
 async def test_a_call_of_a_living_host_is_let_be(rig):
     """Who opens the parent of a sub-agent that another process works in does not end that one's commands (S1.3)."""
-    from moryflow.base.child_processes import call_mark
+    from moryflow.base.paths import call_mark
     from moryflow.runtime.session_lease import end_leftovers
     from moryflow.store import CallRow, Commit
     from moryflow_sdk.support.processes import marked_environment

@@ -132,3 +132,10 @@ def _read(file: Path) -> dict[str, Any]:
                     return {}
     except (OSError, ValueError, RecursionError):
         return {}
+
+
+def call_mark(home: Path, session: str, node: str, call: str) -> str:
+    """Return the mark that the processes of a call carry in their environment, a hash of ids recorded before the call runs."""
+    import hashlib
+
+    return hashlib.sha256("\0".join((str(home.resolve()), session, node, call)).encode()).hexdigest()[:32]

@@ -28,7 +28,6 @@ from moryflow_sdk import (
     Verdict,
 )
 
-from moryflow.base.child_processes import OFFSPRING
 from moryflow.base.events import now
 from moryflow.base.foreign_errors import plugin_error
 from moryflow.hooks.checks import copy_for_plugin, revalidate
@@ -263,10 +262,7 @@ class ToolExecutor:
         )
         try:
             keywords = owned.tool.bind(prepared.encoded, context)
-            if not owned.foreign:
-                return as_result(owned, await run_body(deadline, keywords), metadata)
-            async with OFFSPRING.of_call(owned.plugin):
-                return as_result(owned, await run_body(deadline, keywords), metadata)
+            return as_result(owned, await run_body(deadline, keywords), metadata)
         except GeneratorExit:  # this coroutine is being closed
             raise
         except BaseException as error:

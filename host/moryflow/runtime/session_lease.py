@@ -15,8 +15,8 @@ from moryflow_sdk import ConfigError, Event, Rule, thaw
 from moryflow_sdk.support.own_files import Doubt, doubt_about
 from moryflow_sdk.support.processes import end_marked
 
-from moryflow.base.child_processes import call_mark
 from moryflow.base.events import now
+from moryflow.base.paths import call_mark
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.turn_context import Journal, SessionHandle, TurnContext
 from moryflow.store import DATABASE, CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import Ask, Rule, ServiceNotDeclared, Target, TargetRequest, Tool, ToolCall, ToolContext, Turn
 
-from moryflow.base.child_processes import call_mark
-from moryflow.base.paths import make_folder
+from moryflow.base.paths import call_mark, make_folder
 from moryflow.kernel.tool_call import canonical, digest
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ AFTER_FINISH = 5.0
 AFTER_DONE = 0.1
 """Seconds to wait for the end of the body, so that the connection can be used again."""
 
-SILENCE = 4
+MAX_SILENT_TIMEOUTS = 4
 """A server that only sends keep-alive comments may do so for this many timeouts."""
 
-AT_ONCE = 16 * 1024
+MAX_AT_ONCE = 16 * 1024
 """Bytes that are read before other tasks of the host get a turn."""
 
 ADAPTATIONS = 4
@@ -185,9 +185,9 @@ class ChatClient:
 
     async def _next(self, pieces: AsyncIterator[bytes], heard: float, answer: Answer) -> bytes | None:
         """Return the next bytes, or ``None`` at the end. If only token counts may still come, the wait is short."""
-        patience = AFTER_FINISH if answer.finished else SILENCE * self.endpoint.timeout
+        wait = AFTER_FINISH if answer.finished else MAX_SILENT_TIMEOUTS * self.endpoint.timeout
         try:
-            async with asyncio.timeout(max(heard + patience - time.monotonic(), 0.0)):
+            async with asyncio.timeout(max(heard + wait - time.monotonic(), 0.0)):
                 return await anext(pieces, None)
         except (*WIRE_ERRORS, TimeoutError) as error:
             if answer.finished:
@@ -218,10 +218,10 @@ def refusal_of(endpoint: Endpoint, what: str, name: str) -> Status:
 async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """Yield `pieces` in small parts, so that other tasks of the host run in between when many events come at once."""
     async for piece in pieces:
-        yield piece[:AT_ONCE]
-        for start in range(AT_ONCE, len(piece), AT_ONCE):
+        yield piece[:MAX_AT_ONCE]
+        for start in range(MAX_AT_ONCE, len(piece), MAX_AT_ONCE):
             await asyncio.sleep(0)
-            yield piece[start : start + AT_ONCE]
+            yield piece[start : start + MAX_AT_ONCE]
 
 
 async def _limited(response: HttpResponse, limit: int) -> bytes:

@@ -23,7 +23,7 @@ class Endpoint:
     """A server that speaks chat completions.
 
     :param base_url: for example ``https://api.openai.com/v1``; ``/chat/completions`` is added if it is missing.
-    :param label: the name of the server for people, for example ``openai``; errors begin with it.
+    :param label: the name of the server for the user, for example ``openai``; errors begin with it.
     :param key: sent as bearer token; empty for none.
     :param key_source: where the key is set, for error messages: ``the environment variable OPENAI_API_KEY``.
     :param url_source: where the address is set, likewise.

@@ -250,7 +250,7 @@ def _proxy(endpoint: Endpoint) -> SplitResult | None:
     )
 
 
-AT_ONCE = 256 * 1024
+MAX_AT_ONCE = 256 * 1024
 """Decompress at most this many bytes at a time: compressed data may expand a thousandfold."""
 
 
@@ -268,7 +268,7 @@ def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]
 
 
 async def _unpack(packed: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield the decompressed data, at most :data:`AT_ONCE` bytes at a time.
+    """Yield the decompressed data, at most :data:`MAX_AT_ONCE` bytes at a time.
 
     :raises Broken: the body ends within its compressed data, as one does that only a closed connection ends.
     """
@@ -276,9 +276,9 @@ async def _unpack(packed: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     async with contextlib.aclosing(packed) as pieces:
         async for piece in pieces:
             out = b""
-            while piece or len(out) == AT_ONCE:
+            while piece or len(out) == MAX_AT_ONCE:
                 try:
-                    out = unpacker.decompress(piece, AT_ONCE)
+                    out = unpacker.decompress(piece, MAX_AT_ONCE)
                 except zlib.error as error:
                     raise Undecodable(str(error)) from error
                 yield out

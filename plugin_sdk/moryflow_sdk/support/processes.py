@@ -43,37 +43,37 @@ def refuse_inside_tool(what: str) -> None:
 
 
 END_TIMEOUT = 2.0
-_STEP = 0.02
+_POLL_INTERVAL = 0.02
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def children(process: int, thread: int | None = None) -> list[int]:
-    """Return the children of a thread of `process`, by default of its first; empty if the system does not tell."""
+def _children(process: int) -> list[int]:
+    """Return the children of the first thread of `process`; empty if the system does not tell."""
     try:
-        place = _PROC / str(process) / "task" / str(thread or process) / "children"
+        place = _PROC / str(process) / "task" / str(process) / "children"
         return [int(child) for child in place.read_text(encoding="ascii").split()]
     except (OSError, ValueError):
         return []
 
 
-def adopt_orphans(*, adopt: bool = True) -> None:
-    """Become the parent of every descendant whose own parent ends; with ``adopt=False``, leave them to the system again."""
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
     if sys.platform == "linux":
         import ctypes
 
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_children(process: int) -> None:
     """Kill all descendants of `process`, which adopts orphans. Blocks until only zombies are left; `process` must reap them."""
     begun = time.monotonic()
-    while time.monotonic() - begun < END_TIMEOUT and (found := [c for c in children(process) if _is_running(c)]):
+    while time.monotonic() - begun < END_TIMEOUT and (found := [c for c in _children(process) if _is_running(c)]):
         for child in found:
             with suppress(OSError):
                 os.kill(child, signal.SIGKILL)
-        time.sleep(_STEP)
+        time.sleep(_POLL_INTERVAL)
 
 
 def _is_running(process: int) -> bool:
@@ -165,7 +165,7 @@ def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0
             seen = time.monotonic()
         elif time.monotonic() - seen >= settle:
             break
-        time.sleep(_STEP)
+        time.sleep(_POLL_INTERVAL)
     return Counter(found.values())
 
 

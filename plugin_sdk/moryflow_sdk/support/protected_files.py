@@ -402,7 +402,7 @@ _HOOKS = (
     "fsmonitor-watchman", "p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit", "post-index-change",
     "reference-transaction", "pre-receive", "update", "proc-receive", "post-receive", "post-update", "push-to-checkout",
 )  # fmt: skip
-_LONGEST = 256 * 1024
+_MAX_CONFIG = 256 * 1024
 _ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 
 
@@ -421,7 +421,7 @@ def named_by_git(vault: Path) -> tuple[str, ...]:
     The folder of hooks is returned even if it does not exist yet.
     """
     try:
-        text = read_start(f"{vault}/.git/config", _LONGEST).decode("utf-8", "surrogateescape")
+        text = read_start(f"{vault}/.git/config", _MAX_CONFIG).decode("utf-8", "surrogateescape")
     except OSError:
         return ()
     found: dict[str, None] = {}

@@ -27,9 +27,9 @@ _NOT_WITH = frozenset({"public", "env"})
 _COUNTED = frozenset({"key", "keys", "token", "tokens"})
 """Words that also occur in the names of numbers (``max_token``); numbers are not hidden."""
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
-_SHORTEST = 4
+_MIN_LENGTH = 4
 _TYPES = ("SecretStr", "SecretBytes")
-_DEEPEST = 100
+_MAX_DEPTH = 100
 
 _known_secrets: set[str] = set()
 _lock = threading.Lock()
@@ -76,7 +76,7 @@ def secret_values(value: Any, models: Sequence[Any] = ()) -> list[str]:
 
 
 def _walk(value: Any, models: list[Any], name: str, secret: bool, take: Any, plain: Any, depth: int) -> Any:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return take(str(value))
     if isinstance(value, Mapping):
         made: dict[Any, Any] = {}
@@ -139,14 +139,14 @@ def know(texts: Iterable[str]) -> None:
 def know_environment(environ: Mapping[str, str]) -> None:
     """Remember the values of the environment variables whose names mark them as secrets, except paths (to a key file)."""
     named = [value for name, value in environ.items() if variable_holds_secret(name)]
-    know(value for value in named if len(value) >= 2 * _SHORTEST and not value.startswith(("/", "~", ".")))
+    know(value for value in named if len(value) >= 2 * _MIN_LENGTH and not value.startswith(("/", "~", ".")))
 
 
 def _is_distinctive(text: str) -> bool:
     """Whether a text is long enough not to occur by chance: ``sort_key: name`` must not remove a word from every message."""
     text = text.strip()
     mixed = any(char.isdigit() for char in text) and not text.isdigit()
-    return len(text) >= (_SHORTEST if mixed else 2 * _SHORTEST)
+    return len(text) >= (_MIN_LENGTH if mixed else 2 * _MIN_LENGTH)
 
 
 def hide(text: str) -> str:

@@ -15,7 +15,7 @@ from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelInfo, M
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.client import in_turn
 from moryflow_sdk.chat_completions.failures import Broken
-from moryflow_sdk.chat_completions.transport import AT_ONCE, unpacked
+from moryflow_sdk.chat_completions.transport import MAX_AT_ONCE, unpacked
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 REQUEST = ModelRequest(model=MODEL, messages=(Message(role="user", text="hi"),))
@@ -109,7 +109,7 @@ async def test_a_bomb_is_unpacked_a_little_at_a_time() -> None:
         yield gzip.compress(bytes(1 << 24))
 
     sizes = [len(piece) async for piece in unpacked(body(), "gzip")]
-    assert sum(sizes) == 1 << 24 and max(sizes) <= AT_ONCE
+    assert sum(sizes) == 1 << 24 and max(sizes) <= MAX_AT_ONCE
 
 
 async def test_an_answer_that_was_packed_is_closed_where_its_reader_stopped() -> None:

@@ -34,7 +34,7 @@ from functools import partial
 from pathlib import Path
 
 from moryflow import open_host
-from moryflow.base.child_processes import call_mark
+from moryflow.base.paths import call_mark
 from moryflow.kernel.turn_context import SessionHandle
 from moryflow.runtime.session_lease import SessionLease
 from moryflow.store import CallRow, Commit, NewNode, SessionLock
