@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from moryflow_sdk import Command
+from moryflow_sdk import Command, Tool, ToolCall, ToolError, Turn
+from moryflow_sdk.support.processes import refuse_inside_tool
 
-from moryflow.runtime.command_context import HostCommandContext
+from moryflow.kernel.tool_call import call_as_judged
 from moryflow.runtime.host import Host
 
 from .open_host import host_for, warn
@@ -84,11 +86,15 @@ def _close(runner: asyncio.Runner, host: Host) -> None:
     runner.close()
 
 
-class HostContext(HostCommandContext):
-    """What a plugin's command gets at the command line, as click's ``ctx.obj``."""
+class HostContext:
+    """The :class:`moryflow_sdk.CommandContext` of a plugin's command, as click's ``ctx.obj``; its methods are documented there.
+
+    :param wait: runs a coroutine on the host's loop and returns its result; the command runs in another thread.
+    """
 
     def __init__(self, wait: Wait, host: Host, plugin: str, flags: Flags) -> None:
-        super().__init__(host, plugin, wait)
+        self._host, self._plugin, self._wait = host, plugin, wait
+        self.home: Path = host.home
         self.flags = flags
 
     @property
@@ -103,6 +109,48 @@ class HostContext(HostCommandContext):
     def yes(self) -> bool:
         return self.flags.yes
 
+    @property
+    def mode(self) -> str:
+        return self._host.config.get("agents.runtime.mode.default") or "agent"
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        return {name: owned.tool for name, owned in self._host.tools.items()}
+
+    def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
+        async def within() -> Any:
+            async with self.turn(session=session, vault=vault) as turn:
+                return await work(turn)
+
+        return self._wait(within())
+
+    def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
+        async def within() -> Any:
+            row = await self._session_row(session)
+            opened = await self._host.resume(row.vault, row.id)
+            value, _ = await opened.scoped(lambda scope: work(scope.view(self._plugin)))
+            return value
+
+        return self._wait(within())
+
+    def configure(self, setting: Sequence[str], value: Any) -> bool:
+        from moryflow.config.values import set_value, unset
+
+        refuse_inside_tool(f"a change of {'.'.join(setting)}")
+        file = self._host.config.path
+        return unset(file, setting) if value is None else set_value(file, setting, value)
+
+    @asynccontextmanager
+    async def turn(
+        self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
+    ) -> AsyncIterator[Turn]:
+        async with self._host.read_only(vault or self.vault, session=session, mode=mode) as scope:
+            view: Any = scope.view(self._plugin)
+            yield view
+
+    def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
+        return prepared_call(turn, tool, args)
+
     async def _session_row(self, name: str | None) -> SessionRow:
         return await find(self._host.store, name, self.flags)
 
@@ -112,6 +160,18 @@ class HostContext(HostCommandContext):
             click.echo(as_json(document, indent=None))
         elif text:
             click.echo(text)
+
+
+def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
+    """Return the call that gates would judge if the model called `tool` with `args` in `turn`.
+
+    :param turn: a turn that the host made.
+    :raises ToolError: there is no such tool, or the arguments do not match its schema.
+    """
+    scope = turn.scope_for_host()
+    if tool not in scope.plugin_set.tools:
+        raise ToolError(f"there is no tool {tool!r}", code="unknown_tool", next_step="moryflow tool list")
+    return call_as_judged(scope, tool, args, "call_prepared", 1)[0]
 
 
 def _give_common_flags(command: click.Command) -> None:

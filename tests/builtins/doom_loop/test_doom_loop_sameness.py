@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow.runtime.command_context import prepared_call
+from moryflow.cli.contributed import prepared_call
 from moryflow.services import View, effect_of
 from moryflow_sdk import Target, tool
 from pydantic import BaseModel

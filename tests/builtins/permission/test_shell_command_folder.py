@@ -194,7 +194,7 @@ BOUND = (
 )
 async def test_explained_is_judged_in_every_folder(bench, rules):
     """Wherever a command would run, ``permission explain`` says what the gate says: decision, reason, *always* (R34)."""
-    from moryflow.runtime.command_context import prepared_call
+    from moryflow.cli.contributed import prepared_call
     from moryflow_builtins.permission import tool_gate
     from moryflow_builtins.permission.cli import explain_input
 
