@@ -128,7 +128,7 @@ async def test_a_call_of_a_living_host_is_let_be(rig):
             child.release()
             found = await end_leftovers(host.store, rig.home, session.id)
             assert "1 process that still ran was ended" in found[2]
-            assert await process.wait() == -signal.SIGTERM
+            assert await process.wait() == -signal.SIGKILL
         finally:
             if process.returncode is None:
                 process.kill()

@@ -165,7 +165,6 @@ async def states_of(store: Store, session: str, place: str) -> dict[str, dict[st
     return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
 
 
-POLITE_SECONDS = 1.0
 SETTLE_SECONDS = 0.2
 _UNKNOWN = "programs that it had started may still run: this system does not tell"
 
@@ -182,7 +181,7 @@ async def end_leftovers(store: Store, home: Path, session: str) -> tuple[dict[st
     if not rows:
         return {}, [], ""
     marks = {call_mark(home, row.session, row.node, row.id): row for row in rows}
-    counts = await asyncio.to_thread(end_marked, marks, polite=POLITE_SECONDS, settle=SETTLE_SECONDS)
+    counts = await asyncio.to_thread(end_marked, marks, settle=SETTLE_SECONDS)
     own = [row for row in rows if row.session == session and row.state == "running"]
     if counts is None:
         return {row.id: _UNKNOWN for row in own}, own, _UNKNOWN if own else ""

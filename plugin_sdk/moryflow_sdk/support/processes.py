@@ -141,13 +141,12 @@ async def end_process(process: Process) -> None:
     await process.wait()
 
 
-def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0.0) -> Mapping[str, int] | None:
-    """End every process whose variable ``MORYFLOW_CALL`` is one of `marks`. Blocks until they have ended.
+def end_marked(marks: Collection[str], *, settle: float = 0.0) -> Mapping[str, int] | None:
+    """Kill every process whose variable ``MORYFLOW_CALL`` is one of `marks`. Blocks until they have ended.
 
     The search repeats until no process is left, because one may have started another in the meantime, and a killed process
     takes a moment to end. Processes of other users are left alone, and so is a mark that this process carries itself.
 
-    :param polite: seconds between SIGTERM and SIGKILL; with 0, SIGKILL is sent at once.
     :param settle: end the search only after it has found nothing for so many seconds. A program carries its mark only from
         its exec on, so that one may still appear although the process that started it has been killed.
     :returns: how many processes carried each mark; ``None`` if that is unknown because there is no ``/proc``.
@@ -157,10 +156,8 @@ def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0
     wanted = {f"{CALL_MARK}={mark}".encode(): mark for mark in marks if mark != os.environ.get(CALL_MARK)}
     found: dict[int, str] = {}
     begun = seen = time.monotonic()
-    while wanted and (passed := time.monotonic() - begun) < polite + END_TIMEOUT:
-        asked = found if passed < polite else {}
-        alive = _signal_marked(wanted, signal.SIGTERM if passed < polite else signal.SIGKILL, asked)
-        if alive:
+    while wanted and time.monotonic() - begun < END_TIMEOUT:
+        if alive := _kill_marked(wanted):
             found.update(alive)
             seen = time.monotonic()
         elif time.monotonic() - seen >= settle:
@@ -169,33 +166,21 @@ def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0
     return Counter(found.values())
 
 
-def _signal_marked(wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> dict[int, str]:
-    """Signal the processes that carry a wanted mark, except those `asked` before; return all of them with their marks."""
+def _kill_marked(wanted: Mapping[bytes, str]) -> dict[int, str]:
+    """Kill our processes that carry a wanted mark, and return them with their marks."""
     found: dict[int, str] = {}
-    with os.scandir(_PROC) as entries:
-        names = [entry.name for entry in entries]
-    for name in names:
-        try:
-            mark = _signal_if_marked(int(name), wanted, number, asked) if name.isdecimal() else None
-        except OSError:  # the process has just ended, or belongs to another user
-            continue
-        if mark is not None:
-            found[int(name)] = mark
+    for name in os.listdir(_PROC):  # noqa: PTH208
+        with suppress(OSError):  # the process has just ended, or belongs to another user
+            if not name.isdecimal() or not _mark_of(int(name), wanted) or (_PROC / name).stat().st_uid != os.geteuid():
+                continue
+            descriptor = os.pidfd_open(int(name))  # with it, the number cannot be reused meanwhile
+            try:
+                if mark := _mark_of(int(name), wanted):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    found[int(name)] = mark
+            finally:
+                os.close(descriptor)
     return found
-
-
-def _signal_if_marked(process: int, wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> str | None:
-    """Signal a process if it is ours and carries a wanted mark. With the pidfd, its number cannot be reused meanwhile."""
-    if not _mark_of(process, wanted) or (_PROC / str(process)).stat().st_uid != os.geteuid():
-        return None
-    descriptor = os.pidfd_open(process)
-    try:
-        mark = _mark_of(process, wanted)
-        if mark is not None and process not in asked:
-            signal.pidfd_send_signal(descriptor, number)
-        return mark
-    finally:
-        os.close(descriptor)
 
 
 def _mark_of(process: int, wanted: Mapping[bytes, str]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,15 +35,6 @@ def test_only_what_carries_the_mark_is_ended(start):
     ours, theirs = [start(mark), start(mark)], start(other)
     assert end_marked((mark,)) == {mark: 2}
     assert all(process.wait() < 0 for process in ours) and theirs.poll() is None
-
-
-def test_a_process_that_ignores_the_polite_signal_is_killed(start):
-    """SIGTERM comes once, SIGKILL after the polite time (S0.36)."""
-    mark = secrets.token_hex(8)
-    text = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); print('ready', flush=True); time.sleep(60)"
-    process = start(mark, sys.executable, "-c", text)
-    process.stdout.readline()
-    assert end_marked((mark,), polite=0.1) == {mark: 1} and process.wait() == -9
 
 
 def test_a_program_that_was_just_being_started_is_waited_for(start):
