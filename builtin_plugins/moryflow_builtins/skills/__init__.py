@@ -13,11 +13,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
-from moryflow_sdk.support.markdown_files import MAX_FRONTMATTER_BYTES, WrongFile, read_markdown
+from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
 from moryflow_sdk.support.own_files import is_file, leads_nowhere, open_regular
 from moryflow_sdk.support.settings import Meta, Settings
 from moryflow_sdk.support.texts import best_matches, did_you_mean
@@ -109,19 +108,13 @@ CLAUDE = ".claude/skills"
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
-_parsing = Lock()
-"""Held while a file is parsed, so that concurrent threads parse it only once."""
-HEAD = re.compile(rb"(\xef\xbb\xbf)?---[ \t]*\r?\n")
-"""The beginning of a file with frontmatter."""
-MAX_HEADS = 256 * 1024
-"""The most bytes of frontmatter of all skills together, so that a vault cannot delay the start of a turn at will."""
 
 
 class Skill(NamedTuple):
     """A skill.
 
     :ivar file: its ``SKILL.md``; `root` is the home or the vault that must contain it, after links are resolved.
-    :ivar head: bytes of its frontmatter; `characters`: length of its text.
+    :ivar characters: length of its text.
     :ivar problem: why it cannot be used; empty if it can.
     """
 
@@ -130,7 +123,6 @@ class Skill(NamedTuple):
     file: Path
     root: Path
     source: str
-    head: int = 0
     characters: int = 0
     problem: str = ""
 
@@ -145,10 +137,8 @@ def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
     :param claude: whether to include the user's skills for Claude Code.
     """
     found: list[Skill] = []
-    left = MAX_HEADS
     for file, root, source in _places(vault, home, claude=claude):
-        skill = _read(file, root, source, left)
-        left -= skill.head
+        skill = _read(file, root, source)
         first = next((other for other in found if other.usable and other.name == skill.name), None)
         if skill.usable and first:
             skill = _unusable_skill(skill.file, root, source, f"the name {skill.name!r} is taken by {first.file}")
@@ -168,41 +158,17 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
         if real in seen:
             continue  # the vault is the user's home
         seen.add(real)
-        try:
-            places = sorted(folder.iterdir())
-        except PermissionError:
-            yield folder / "SKILL.md", root, source  # which says so
-            continue
-        except OSError:  # it does not exist, or is not a folder
-            continue
-        for place in places:
-            if _is_skill(place / "SKILL.md"):
-                yield place / "SKILL.md", root, source
+        with contextlib.suppress(OSError):  # it does not exist, is not a folder, or may not be entered
+            files = [place / "SKILL.md" for place in sorted(folder.iterdir())]
+            yield from ((file, root, source) for file in files if os.path.lexists(file))
 
 
-def _is_skill(file: Path) -> bool:
-    """Whether there is a file, or nobody can say: one in a folder that this user may not enter is listed with the reason."""
-    try:
-        file.lstat()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def _read(file: Path, root: Path, source: str, most: int) -> Skill:
-    """Return the skill in a file; it cannot be used if it has more than `most` bytes of frontmatter."""
+def _read(file: Path, root: Path, source: str) -> Skill:
     try:
         if not file.resolve().is_relative_to(root.resolve()):
             return _unusable_skill(file, root, source, f"it leads out of {root}")
-        head = _head_bytes(file)
-        if head > most:
-            limit = f"all skills together may have {MAX_HEADS // 1024} KiB of frontmatter"
-            return _unusable_skill(file, root, source, f"it is left out: {limit}")
         found = file.stat()
-        with _parsing:
-            fields, characters, problem = _parsed(file, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        fields, characters, problem = _parsed(file, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except (OSError, RuntimeError) as error:  # up to Python 3.12, RuntimeError means a circular link
         return _unusable_skill(
             file, root, source, leads_nowhere(file) or f"it cannot be read: {getattr(error, 'strerror', error)}"
@@ -211,22 +177,10 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
     name = given if isinstance(given, str) and _is_name(given) else file.parent.name
     wrong = problem if not fields else _name_problem(name) or _description_problem(description)
     if wrong:
-        return _unusable_skill(file, root, source, problem or wrong, head)
+        return _unusable_skill(file, root, source, problem or wrong)
     shown = " ".join(str(description).split())
     shown = shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
-    return Skill(name, shown, file, root, source, head, characters)
-
-
-def _head_bytes(file: Path) -> int:
-    """Return how many bytes of frontmatter a file has, without parsing it."""
-    if not is_file(file):
-        return 0
-    with file.open("rb") as stream:
-        data = stream.read(MAX_FRONTMATTER_BYTES + 1)
-    if not HEAD.match(data):
-        return 0
-    end = data.find(b"\n---", 3)
-    return end if end >= 0 else len(data)
+    return Skill(name, shown, file, root, source, characters)
 
 
 @lru_cache(maxsize=1024)
@@ -244,8 +198,8 @@ def _parsed(file: Path, *_state: int) -> tuple[Mapping[str, Any], int, str]:
     return read.metadata, len(read.body), str(read.loose or "")
 
 
-def _unusable_skill(file: Path, root: Path, source: str, problem: str, head: int = 0) -> Skill:
-    return Skill(file.parent.name, "", file, root, source, head, problem=problem)
+def _unusable_skill(file: Path, root: Path, source: str, problem: str) -> Skill:
+    return Skill(file.parent.name, "", file, root, source, problem=problem)
 
 
 def _is_name(name: str) -> bool:

@@ -150,32 +150,6 @@ def test_a_folder_that_is_no_name_needs_one_in_the_file(vault: Path, home: Path)
     assert [(found.name, found.usable) for found in skills_for(vault, home)] == [("good", True), ("Worse Folder", False)]
 
 
-def test_frontmatter_of_a_vault_is_bounded_and_parsed_once(vault, home, monkeypatch):
-    """Else whoever wrote a repository decides how long a turn takes to begin (invariant 9)."""
-    put(home / "skills", "mine")
-    put(vault / ".claude/skills", "json5", "---\n{name: 'json5', description: 'd',}\n---\nx")
-    for number in range(10):
-        wrong = number == 0
-        head = f"name: s{number}\ndescription: {'[' if wrong else ''}d\nnote: {'x' * 50_000}"
-        put(vault / ".claude/skills", f"s{number}", f"---\n{head}\n---\nx")
-    found = {skill.name: skill.problem for skill in skills_for(vault, home)}
-    left_out = [name for name, problem in found.items() if "256 KiB of frontmatter" in problem]
-    assert left_out == ["s5", "s6", "s7", "s8", "s9"] and not found["mine"] and not found["json5"] and not found["s4"]
-    monkeypatch.setattr("moryflow_builtins.skills.read_markdown", None)
-    assert {skill.name: skill.problem for skill in skills_for(vault, home)} == found
-
-
-@pytest.mark.parametrize(
-    ("begins", "counts"),
-    [("", False), ("--- no mark\n", False), ("---\n", True), ("\ufeff--- \r\n", True), ("---\n---\n", False)],
-)
-def test_only_frontmatter_counts_as_frontmatter(vault, home, begins, counts):
-    """The text of files without it leaves no skill out (invariant 9)."""
-    for number in range(5):
-        put(vault / ".claude/skills", f"s{number}", begins + "x" * 70_000)
-    assert any("256 KiB of frontmatter" in skill.problem for skill in skills_for(vault, home)) is counts
-
-
 def test_a_link_out_of_the_vault_is_not_followed(vault, home):
     """A repository cannot make the host read another file of the person (R13)."""
     outside = vault.parent / "SKILL.md"
@@ -316,19 +290,6 @@ async def test_an_agent_that_cannot_read_a_skill_is_not_told_of_it(vault, home):
         requests = provider._scripts[str(script)].requests
     told = {request.purpose: "Skills:" in request.messages[0].text for request in requests}
     assert told == {"main": True, "child": False}
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
-@pytest.mark.parametrize("mode", [0o000, 0o444])
-@pytest.mark.parametrize("closed", ["skills/a", "skills"])
-def test_a_folder_that_may_not_be_entered_is_named(home: Path, vault: Path, closed: str, mode: int) -> None:
-    """A person who made skills is not told to make some (S2.5)."""
-    put(home / "skills", "a")
-    put(vault / ".claude/skills", "b")
-    (home / closed).chmod(mode)
-    found = {skill.name: skill.problem for skill in skills_for(vault, home)}
-    (home / closed).chmod(0o700)
-    assert found.pop("b") == "" and list(found.values()) == ["it cannot be read: Permission denied"]
 
 
 def test_a_link_in_a_circle_costs_itself(home: Path, vault: Path) -> None:
