@@ -1,25 +1,23 @@
 """Record every decision about a call before its body runs, also those that allow it.
 
 Each record is a JSON line in a file per session, which outlives the session. The eight fields that all records have in common
-come first, and files are read backwards from their newest record. A call that cannot be recorded gets no more than the default
+come first. A call that cannot be recorded gets no more than the default
 rules allow: in ``full_access``, and under the user's own rules, it is asked about instead.
 """
 
 from __future__ import annotations
 
 import errno
-import heapq
 import json
 import logging
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,9 +101,8 @@ NO_SESSION = "no-session"
 """Names the file of what happens outside of a session, such as a rule that is added on the command line."""
 START = b'{"eventId":'
 """The beginning of every line."""
-BLOCK = 1 << 18
-LONGEST = 1 << 23
-"""A line that is longer is damaged, and not a record."""
+RECENT_BYTES = 1 << 18
+"""How much of the end of a file is searched for a call that was refused after its record."""
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -147,26 +144,6 @@ def _append(file: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-def lines_backwards(file: Path, needles: tuple[bytes, ...] = (), step: int = BLOCK) -> Iterator[bytes]:
-    """Yield the lines of `file`, the last one first; if there are `needles`, only lines that contain one of them."""
-    with file.open("rb") as source:
-        position = source.seek(0, os.SEEK_END)
-        rest = b""
-        while position:
-            size = min(step, position)
-            position -= size
-            source.seek(position)
-            block = source.read(size) + rest
-            rest, newline, whole = block.partition(b"\n") if position else (b"", b"\n", block)
-            if not newline:
-                rest = block if len(block) < LONGEST else b""
-                continue
-            if not needles or any(needle in whole for needle in needles):
-                for line in reversed(whole.split(b"\n")):
-                    if line and (not needles or any(needle in line for needle in needles)):
-                        yield line
-
-
 def parse(line: bytes) -> dict[str, Any] | None:
     """Return the record in a line; if a full disk cut the line off, the record that was later appended to it."""
     for text in (line, line[max(line.rfind(START), 0) :]):
@@ -179,19 +156,21 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def last_of_call(file: Path, call: str) -> dict[str, Any] | None:
-    """Return the last record about a call, searching only the newest 200 lines."""
+    """Return the last record about a call that is near the end of the file."""
     needle = b'"callId":' + json.dumps(call).encode()
     try:
-        return next((parse(line) for line in islice(lines_backwards(file), 200) if needle in line), None)
+        with file.open("rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - RECENT_BYTES))
+            lines = source.read().split(b"\n")
     except OSError:
         return None
+    return next((parse(line) for line in reversed(lines) if needle in line), None)
 
 
-# --------------------------------------------------------------- Finding records, reading no more of large files than needed
+# ---------------------------------------------------------------- Finding records
 
 
 log = logging.getLogger(__name__)
-DENIED = (b'"decision":"deny"', b'"decision":"stop"')
 SLACK = timedelta(hours=1)
 """How far lines of a file may be out of order, because a clock was set or several processes wrote at the same time."""
 
@@ -214,39 +193,26 @@ def files(home: Path, session: str | None = None) -> list[Path]:
 
 
 def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
-    """Return the wanted records in the files `found`, oldest first; a record that is in two files counts once."""
-    heap: list[tuple[str, str, dict[str, Any]]] = []
-    seen: set[str] = set()
+    """Return the wanted records in the files `found`, oldest first; a record that is in two files counts once.
+
+    :param found: the files, the last written first; the others are read only while they may have newer records.
+    """
+    since, records = _iso(wanted.since) if wanted.since else "", dict[str, dict[str, Any]]()
     for file in found:
         changed = _iso(datetime.fromtimestamp(_modified_at(file), UTC) + SLACK)
-        full = wanted.limit is not None and len(heap) >= wanted.limit
-        if (wanted.since and changed < _iso(wanted.since)) or (full and changed < heap[0][0]):
-            continue
-        for stamp, identity, record in islice(_records(file, wanted), wanted.limit):
-            full = wanted.limit is not None and len(heap) >= wanted.limit
-            if full and stamp <= heap[0][0]:
-                break
-            if identity not in seen:
-                seen.add(identity)
-                (heapq.heappushpop if full else heapq.heappush)(heap, (stamp, identity, record))
-    return [record for _, _, record in sorted(heap, key=lambda item: item[:2])]
-
-
-def _records(file: Path, wanted: Wanted) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    since = _iso(wanted.since) if wanted.since else ""
-    enough = _iso(wanted.since - SLACK) if wanted.since else ""
-    try:
-        for line in lines_backwards(file, DENIED if wanted.denied else ()):
-            record = parse(line)
-            if record is None:
-                continue
-            stamp = str(record.get("timestamp", ""))
-            if stamp < enough:
-                return
-            if stamp >= since:
-                yield stamp, str(record.get("eventId", "")), record
-    except OSError as error:
-        log.warning("%s cannot be read: %s", file, error.strerror)
+        newest = sorted((str(record.get("timestamp", "")) for record in records.values()), reverse=True)
+        if changed < since or (wanted.limit is not None and len(newest) >= wanted.limit and changed < newest[wanted.limit - 1]):
+            break
+        try:
+            with file.open("rb") as lines:
+                for record in filter(None, map(parse, lines)):
+                    denied = record.get("decision") in ("deny", "stop")
+                    if str(record.get("timestamp", "")) >= since and (denied or not wanted.denied):
+                        records[str(record.get("eventId", ""))] = record
+        except OSError as error:
+            log.warning("%s cannot be read: %s", file, error.strerror)
+    ordered = sorted(records.items(), key=lambda item: (str(item[1].get("timestamp", "")), item[0]))
+    return [record for _, record in ordered[-wanted.limit if wanted.limit else 0 :]]
 
 
 def _modified_at(file: Path) -> float:

@@ -11,7 +11,6 @@ import os
 import resource
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow_builtins import audit
-from moryflow_builtins.audit import append, file_of, lines_backwards, parse
+from moryflow_builtins.audit import append, file_of, parse
 from moryflow_sdk import Agent, Ruling, ToolCall
 
 EIGHT = ["eventId", "sessionId", "mode", "decision", "permissionDomain", "targets", "rulePattern", "timestamp"]
@@ -359,17 +358,6 @@ def test_lines_of_several_processes_are_never_torn(tmp_path):
     assert len({json.loads(line)["eventId"] for line in lines}) == len(lines) == 800
 
 
-@given(st.lists(st.text(alphabet="ab é", max_size=30), max_size=50), st.integers(1, 40))
-def test_reading_backwards_gives_every_line_once(lines, block):
-    """Whatever the size of the pieces it is read in."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "log"
-        file.write_text("".join(line + "\n" for line in lines))
-        assert list(lines_backwards(file, step=block)) == [line.encode() for line in reversed(lines) if line]
-        with_a = [line.encode() for line in reversed(lines) if "a" in line]
-        assert list(lines_backwards(file, (b"a",), step=block)) == with_a
-
-
 def test_a_line_after_a_torn_one_is_still_read():
     """What a full disk tore does not take the next record with it (SECURITY §3)."""
     assert parse(b'{"eventId":"1","targets":["x{"eventId":"2","n":2}') == {"eventId": "2", "n": 2}
@@ -389,7 +377,7 @@ def test_a_line_that_only_fits_in_part_is_an_error_and_the_next_one_is_readable(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(file)
     append(file, b'{"eventId":"3"}\n')
-    assert [parse(line) for line in lines_backwards(file)] == [{"eventId": "3"}, {"eventId": "1"}]
+    assert [parse(line) for line in file.read_bytes().splitlines()] == [{"eventId": "1"}, {"eventId": "3"}]
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

@@ -119,15 +119,3 @@ def test_damaged_lines_are_left_out(tmp_path):
         log.write(b'\xff\xfe garbage\n{"eventId":"half","tar')
     write(tmp_path, "s", record(2))
     assert numbers(select(files(tmp_path), Wanted())) == ["e1", "e2"]
-
-
-def test_a_limit_does_not_read_a_big_log_from_its_beginning(tmp_path):
-    """The end is enough: what stands before it may even be unreadable."""
-    file = file_of(tmp_path, "s")
-    file.parent.mkdir(parents=True)
-    with file.open("wb") as log:
-        log.truncate(1 << 33)
-        log.seek(0, 2)
-        log.write(b"\n")
-    write(tmp_path, "s", *(record(n) for n in range(3)))
-    assert len(select(files(tmp_path), Wanted(limit=3))) == 3
