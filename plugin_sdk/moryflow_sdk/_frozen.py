@@ -195,12 +195,6 @@ class Frozen:
     def __deepcopy__(self, _memo: Any) -> Self:
         return self.__copy__()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
         """Let a field of a pydantic model, or a tool's parameter, have this type."""
