@@ -23,7 +23,7 @@ def replace_risk(function: RiskFunction) -> Callable[[], None]:
     """Let `function` judge how risky a write is; return a function that undoes this.
 
     Call it in ``plugin_start`` and return its result, so that the judgement ends when the plugin is unloaded. The function
-    that was set last is asked first. If a function raises, hangs or returns something else, the risk counts as ``high``.
+    that was set last is asked first. If a function raises or returns something else, the risk counts as ``high``.
     """
     _chosen.append(function)
 

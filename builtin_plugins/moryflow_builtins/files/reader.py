@@ -1,4 +1,4 @@
-"""``read`` and ``ls``: a page of a text file, an image with its size, the kind of a binary file, the entries of a folder.
+"""``read`` and ``ls``: a page of a text file, an image with its size, the entries of a folder.
 
 The encoding, the byte-order mark and the line ends of a file are kept when it is edited, so nothing else changes.
 """
@@ -71,25 +71,6 @@ def encode_new(text: str, name: str) -> bytes:
     return FileText("").encode(text, name)
 
 
-_KINDS: tuple[tuple[bytes, str], ...] = (
-    (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive, or a document in one"), (b"\x1f\x8b", "gzip data"),
-    (b"BZh", "bzip2 data"), (b"\xfd7zXZ\0", "xz data"), (b"\x28\xb5\x2f\xfd", "zstandard data"),
-    (b"7z\xbc\xaf", "7-zip archive"),
-    (b"\x7fELF", "ELF program or library"), (b"MZ", "Windows program or library"),
-    (b"\xca\xfe\xba\xbe", "Java class or Mach-O program"),
-    (b"\xcf\xfa\xed\xfe", "Mach-O program or library"), (b"\0asm", "WebAssembly module"),
-    (b"SQLite format 3\0", "SQLite database"),
-    (b"OggS", "Ogg audio or video"), (b"ID3", "MP3 audio"), (b"RIFF", "RIFF audio or video"),
-    (b"\0\0\0\x18ftyp", "MP4 video"), (b"\0\0\0\x1cftyp", "MP4 video"), (b"\0\0\0\x20ftyp", "MP4 video"),
-    (b"wOFF", "web font"), (b"wOF2", "web font"),
-)  # fmt: skip
-
-
-def kind_of(head: bytes) -> str:
-    """Return the format of a binary file, by its first bytes."""
-    return next((kind for magic, kind in _KINDS if head.startswith(magic)), "unknown format")
-
-
 PAGE_BYTES = 45_000
 """The size of a page. It is below the limit of truncation, so reading a stored output does not store it again."""
 
@@ -141,7 +122,7 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
         mark, marked = mark_of(head)
         chosen = marked or _codec_of(encoding) or "utf-8"
         if not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
-            return _binary(target, head, size)
+            return _binary(target, size)
         page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
     notes = [f"not valid {chosen}, read as {used}"] if used != chosen else []
     notes += ["this is the editor's text, which is not saved"] if ctx.files.unsaved(target) else []
@@ -254,9 +235,9 @@ def _result(target: Target, page: FilePage, encoding: str, size: int, line_numbe
     )  # fmt: skip
 
 
-def _binary(target: Target, head: bytes, size: int) -> ToolResult:
-    """Return the kind of a file that is not text; its bytes would not help a model."""
-    text = f"{target.given} is not text: {kind_of(head)}, {size:,} bytes; not shown. Look at it with a program made for it."
+def _binary(target: Target, size: int) -> ToolResult:
+    """Return that a file is not text; its bytes would not help a model."""
+    text = f"{target.given} is not text, {size:,} bytes; not shown. Look at it with a program made for it."
     title = f"read {target.given} (binary)"
     return ToolResult(output=text, title=title, truncated=True, metadata={"target": target.text, "binary": True, "bytes": size})
 

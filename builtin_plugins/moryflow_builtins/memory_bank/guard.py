@@ -6,24 +6,20 @@ read, and adds hints, in this order.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from functools import lru_cache
 from pathlib import Path
 
 from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
-from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
+from moryflow_sdk.risk import Risk, risk_functions
 from moryflow_sdk.support.patterns import TooMany, braces, path_regex
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
-from moryflow_sdk.support.threads import on_daemon_thread
 
 from . import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .prompt import add_file_dates, escalation, has_read_required, note_package, note_reads
 from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
-RISK_TIMEOUT = 0.5
-"""Seconds that a plugin's function may take to judge a risk."""
 
 _PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
 
@@ -54,29 +50,16 @@ def _is_protected(name: str) -> bool:
     return bool(SECRETS.find(name) or RUNS_LATER.find(name)) and not _PLAN.fullmatch(name)
 
 
-async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
-    """Return the risk of a write as a plugin judges it, else by the built-in judgement."""
+def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
+    """Return the risk of a write as a plugin judges it, else by the built-in judgement; a plugin that fails judges ``high``."""
     for function in risk_functions():
-        judged = await _judged_by(function, call)
-        if judged is not None:
-            return judged
-    return assess(call, settings)
-
-
-async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
-    """Call a plugin's function. If foreign code fails, hangs or returns something else, the risk is ``high``."""
-
-    def work() -> Risk | None:
         try:
-            return function(call)
-        except BaseException:  # SystemExit too
-            return "high"
-
-    try:
-        judged = await asyncio.wait_for(asyncio.wrap_future(on_daemon_thread(work, "memory-bank-risk")), RISK_TIMEOUT)
-    except TimeoutError:
-        return "high"
-    return judged if judged is None or judged in LEVELS else "high"
+            judged = function(call)
+        except Exception:  # foreign code
+            judged = "high"
+        if judged is not None:
+            return judged if judged in LEVELS else "high"
+    return assess(call, settings)
 
 
 def _is_folder(target: Target) -> bool:
@@ -187,7 +170,7 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
     if not required:
         _emit_reminder(turn)
         return None
-    risk = await risk_of(call, settings)
+    risk = risk_of(call, settings)
     targets = [target.text for target in edit_targets(call)]
     if settings.guard_mode == "block" and risk == "high":
         turn.emit("gate", action="blocked", risk=risk, targets=targets, required=required)

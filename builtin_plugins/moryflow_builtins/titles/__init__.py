@@ -197,19 +197,10 @@ async def summarize(turn: Turn, model: str | None = None) -> str:
 
 
 def transcript(path: Sequence[NodeView]) -> str:
-    """Return a conversation as text; if it is long, its middle is left out."""
+    """Return a conversation as text; if it is long, the first prompt and as much of its end as fits."""
     lines = [line for node in path for line in _lines(node)]
-    if not lines:
-        return ""
-    kept: list[str] = []
-    room = LONGEST - len(lines[0])
-    for line in reversed(lines[1:]):
-        room -= len(line) + 1
-        if room < 0:
-            kept.append("…")
-            break
-        kept.append(line)
-    return "\n".join([lines[0], *reversed(kept)])
+    text = "\n".join(lines)
+    return text if len(text) <= LONGEST else f"{lines[0]}\n…\n{text[len(lines[0]) - LONGEST :]}"
 
 
 def _lines(node: NodeView) -> Iterator[str]:

@@ -84,22 +84,14 @@ def test_an_encoding_that_does_not_exist_is_refused(toolbox) -> None:
         assert code_of(toolbox.run, read, path="f", encoding=name).code == "invalid_args"
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (b"\x7fELF\x02\x01\0\0", "ELF"),
-        (b"PK\x03\x04" + bytes(20), "zip"),
-        (b"%PDF-1.7\n\0\x01", "PDF"),
-        (bytes(range(32)) * 9, "unknown"),
-    ],
-)
-def test_a_binary_file_is_described(toolbox, data: bytes, kind: str) -> None:
+@pytest.mark.parametrize("data", [b"\x7fELF\x02\x01\0\0", b"%PDF-1.7\n\0\x01", bytes(range(32)) * 9])
+def test_a_binary_file_is_described(toolbox, data: bytes) -> None:
     """The model gets a sentence, not the bytes (D74)."""
     toolbox.fill({"f": data})
     for options in ({}, {"encoding": "utf-8"}):
         result = toolbox.run(read, path="f", **options)
         assert result.truncated
-        assert result.output.startswith(f"f is not text: {kind}")
+        assert result.output.startswith("f is not text, ")
         assert f"{len(data)} bytes" in result.output
 
 
