@@ -51,7 +51,6 @@ class Run:
     :ivar repeats: how often `signature` was called in a row.
     :ivar cooldown: how many further calls are not checked.
     :ivar attempts: hits since the user last agreed to continue: those that were refused, or ignored in full access.
-    :ivar mistakes: how often each mistake was made since the last call that a gate judged.
     :ivar open: ids of calls that are judged but not decided, each with its hit, which is being asked about, or ``None``.
     """
 
@@ -64,7 +63,6 @@ class Run:
     cooldown: int = 0
     attempts: int = 0
     open: dict[str, Hit | None] = field(default_factory=dict[str, "Hit | None"])
-    mistakes: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def load(cls, state: MutableMapping[str, Any], turn: str, call: str) -> Self:
@@ -74,19 +72,18 @@ class Run:
             return cls(turn)
         known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored}
         run = cls(**{**known, "turn": turn})
-        run.open, run.mistakes = dict(run.open), dict(run.mistakes)
+        run.open = dict(run.open)
         return run
 
     def save(self, state: MutableMapping[str, Any]) -> None:
         """Write the counters to the session's state, which is committed with the next node."""
-        state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open), "mistakes": dict(self.mistakes)}
+        state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open)}
 
     def count(self, call: ToolCall, settings: DoomLoopSettings) -> Hit | None:
         """Count `call` and return the threshold that it hits, if any. A call that is judged again counts only once."""
         if call.id in self.open:
             return self.open[call.id]
         self._add(call.tool, signature_of(call, settings.max_signature_bytes))
-        self.mistakes = {}
         hit: Hit | None = None
         if self.cooldown:
             self.cooldown -= 1
@@ -97,14 +94,9 @@ class Run:
         return hit
 
     def count_mistake(self, call: ToolCall, message: str, settings: DoomLoopSettings) -> Hit | None:
-        """Count a call that was refused before any gate judged it; the same `message` to the model means the same mistake.
-
-        Alternating between two mistakes does not reset their counts: only a call that a gate judges does.
-        """
-        signature = f"{call.tool}:mistake:{sha256(message.encode('utf-8', 'replace')).hexdigest()}"
-        self._add(call.tool, signature)
-        self.mistakes[signature] = self.mistakes.get(signature, 0) + 1
-        return "same_tool" if self.mistakes[signature] >= settings.same_tool_threshold else self._hit(settings)
+        """Count a call that was refused before any gate judged it; the same `message` to the model means the same mistake."""
+        self._add(call.tool, f"{call.tool}:mistake:{sha256(message.encode('utf-8', 'replace')).hexdigest()}")
+        return self._hit(settings)
 
     def _hit(self, settings: DoomLoopSettings) -> Hit | None:
         if self.repeats >= settings.same_tool_threshold:
@@ -115,7 +107,6 @@ class Run:
         """Reset the counters, and do not check the next calls."""
         self.attempts = attempts
         self.calls = self.repeats = 0
-        self.mistakes = {}
         self.signature = ""
         self.cooldown = settings.cooldown_tool_calls
 
@@ -190,8 +181,7 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> Stop | None:
     verdict = None
     if hit == "same_tool":
         turn.emit("hit", **_facts(run, hit, call), action="stopped")
-        times = run.mistakes[run.signature]
-        verdict = _stop(f"{call.tool} was called {times} times {_since(run, times)} with the same mistake")
+        verdict = _stop(f"{call.tool} was called {run.repeats} times in a row with the same mistake")
     elif hit and turn.headless:  # else the next call that reaches the gate is asked about
         verdict = _verdict(run, hit, call, turn, asked=False)
     run.save(turn.session_state)
@@ -226,10 +216,6 @@ def _verdict(run: Run, hit: Hit, call: ToolCall, turn: Turn, *, asked: bool) -> 
         turn.emit("hit", **_facts(run, hit, call), action="asked")
     remember = Remember(scope="session", domain=DOMAIN, pattern="*", says=ALWAYS)
     return Ask(reason=f"{what}; go on?", cause="doom_loop", bypass="never", remember=(remember,))
-
-
-def _since(run: Run, times: int) -> str:
-    return "in a row" if run.repeats >= times else "without a good call between"
 
 
 def _stop(what: str) -> Stop:
