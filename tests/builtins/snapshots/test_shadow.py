@@ -145,14 +145,12 @@ def test_a_hostile_repository_starts_nothing(vault, tmp_path, monkeypatch, where
     (tmp_path / "post-index-change").chmod(0o755)
     (vault / ".gitattributes").write_text("* filter=evil diff=evil text eol=crlf ident working-tree-encoding=UTF-16\n")
     (vault / "a").write_bytes(b"one\r\n$Id$\n")
-    for untracked in (True, False):
-        made = shadow(vault, untracked=untracked)
-        first = made.snapshot()
-        (vault / "a").write_bytes(b"two\n")
-        second = made.snapshot()
-        assert changed(made, first, second) == (["a"] if untracked else [])
-        assert "of-another-place" not in made.git("ls-tree", "-r", "--name-only", second.tree).decode()
-        (vault / "a").write_bytes(b"one\r\n$Id$\n")
+    made = shadow(vault)
+    first = made.snapshot()
+    (vault / "a").write_bytes(b"two\n")
+    second = made.snapshot()
+    assert changed(made, first, second) == ["a"]
+    assert "of-another-place" not in made.git("ls-tree", "-r", "--name-only", second.tree).decode()
     assert not marker.exists()
 
 
@@ -246,19 +244,6 @@ def test_odd_files_where_git_looks_for_its_own(vault):
     made = shadow(vault)
     names = set(made.git("ls-tree", "-r", "--name-only", made.snapshot().tree).decode().split())
     assert names >= {"a", "huge", "round"} and names <= {"a", "huge", "round", ".gitignore", "sub/.gitattributes"}
-
-
-def test_untracked_files_may_be_left_out(vault):
-    """Then only what the vault's own git knows is recorded (S4.8)."""
-    git(vault, "init", "-q")
-    for name in ("known", "unknown"):
-        (vault / name).write_text("1")
-    git(vault, "add", "known")
-    made = shadow(vault, untracked=False)
-    first = made.snapshot()
-    for name in ("known", "unknown"):
-        (vault / name).write_text("22")
-    assert changed(made, first, made.snapshot()) == ["known"]
 
 
 def test_two_processes_and_a_killed_one_do_not_get_in_each_others_way(vault):
