@@ -23,7 +23,6 @@ from .plan import (
     plan_job,
     room_for,
     scope_can_be_shortened,
-    turn_sizes,
 )
 from .prune import Pruning, limits_of, note_pruning, plan_cut, plan_fit, plan_pruning, unseen_tokens
 
@@ -32,7 +31,7 @@ BETWEEN = 4
 _WORTH_A_TRY = 1.0
 """Tokens that a pruning must save at least."""
 _TURN_SHARE = 0.125
-"""The share of the usable window that the next turn is assumed to need, even if the last turns were smaller."""
+"""The share of the usable window that the next turn is assumed to need."""
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal, Requests, TurnContext
@@ -191,11 +190,8 @@ class TurnCompaction(Compaction):
         """Whether the summary can be written beside the turn, because the window has room for one more turn."""
         if self._settings.mode == "background":
             return not await self._excess()
-        sizes = turn_sizes(self._view(), self._meter)[-self._settings.protected_turns - 1 :]
-        if self._scope.purpose == "child":  # its whole work is one turn, and the summary can be applied after each step
-            sizes = sizes[:-1]
-        turn = max([self._limit.most * _TURN_SHARE, *sizes])
-        return self._settings.mode == "auto" and not await self._excess(self._limit.most - turn)
+        room = self._limit.most * _TURN_SHARE
+        return self._settings.mode == "auto" and not await self._excess(self._limit.most - room)
 
     @property
     def _prompt_tokens(self) -> float:

@@ -13,8 +13,6 @@ from moryflow.store.records import effective
 from .measure import Limit, Meter
 
 if TYPE_CHECKING:
-    from moryflow_sdk import Message
-
     from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
 
@@ -233,17 +231,6 @@ def answers_since(path: Sequence[Node]) -> float:
         return float("inf")
     place = next(place for place in range(len(path) - 1, -1, -1) if path[place] is head)
     return sum(node.kind == "assistant" for node in path[place:])
-
-
-def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
-    """Return the tokens of each turn in a view, oldest first; messages before the first prompt are not counted."""
-    sizes: list[float] = []
-    for message in view:
-        if message.role == "user":
-            sizes.append(0.0)
-        if sizes:
-            sizes[-1] += meter.message(message)
-    return sizes
 
 
 _TURN = "user"
