@@ -11,10 +11,10 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from moryflow_sdk.chat_completions.failures import Broken, ConnectFailed
@@ -26,9 +26,8 @@ from .operations import Operations
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions.connection import Connection
 
-__all__ = ["Client", "ClientError", "ClientSession", "SyncClient", "connect", "connect_sync"]
+__all__ = ["Client", "ClientError", "ClientSession", "connect"]
 
-T = TypeVar("T")
 API = 1
 PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
 """Seconds between attempts to reach a server again."""
@@ -230,58 +229,6 @@ def _event(document: dict[str, Any]) -> Event:
     head: dict[str, Any] = {name: document.pop(name) for name in names if name in document}
     given: dict[str, Any] = {"session": "", **head, "data": document}
     return Event(**given)
-
-
-class SyncClient:
-    """A client for programs without an event loop: it has the methods of :class:`Client`, and each waits for its answer."""
-
-    def __init__(self, client: Client, runner: asyncio.Runner) -> None:
-        self._client, self._runner = client, runner
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        def waiting(*given: Any, **named: Any) -> Any:
-            return self._runner.run(method(*given, **named))
-
-        return waiting
-
-    def stream(self, session: str, text: str, **options: Any) -> Generator[Event]:
-        """Run one turn and yield its events as they come."""
-        events = self._client.session_of(session).stream(text, **options)
-        try:
-            while True:
-                try:
-                    yield self._runner.run(_next(events))
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._runner.run(events.aclose())
-
-    def close(self) -> None:
-        """Close the client's event loop."""
-        self._runner.close()
-
-    def __enter__(self) -> SyncClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-async def _next(events: AsyncGenerator[T]) -> T:
-    return await anext(events)
-
-
-def connect_sync(url: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> SyncClient:
-    """Do the same as :func:`connect`, for programs without an event loop."""
-    runner = asyncio.Runner()
-    work: Coroutine[Any, Any, Client] = connect(url, token, home=home)
-    try:
-        return SyncClient(runner.run(work), runner)
-    except BaseException:
-        runner.close()
-        raise
 
 
 class ServerUrl(NamedTuple):

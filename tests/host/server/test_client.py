@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from moryflow.server.app import OPERATIONS
 from moryflow_sdk import ConfigError, Event
-from moryflow_sdk.client import Client, ClientError, ServerUrl, connect, connect_sync
+from moryflow_sdk.client import Client, ClientError, ServerUrl, connect
 
 from .conftest import Server
 
@@ -179,15 +179,12 @@ def test_the_address_of_a_server_that_has_ended_is_not_used_while_the_next_one_b
                 listening.accept()
 
 
-def test_the_synchronous_edge(server: Server) -> None:
-    """For programs without a loop."""
+async def test_a_session_goes_out_and_comes_in(server: Server) -> None:
+    """Its lines are those of `session export`."""
+    client = await connect(home=server.home)
     session = server.session("Hello.")
-    with connect_sync(home=server.home) as client:
-        assert client.health()["status"] == "ok"
-        types = [event.type for event in client.stream(session, "hi")]
-        assert types[-1] == "session.status"
-        lines = client.export(session)
-        assert client.import_session(lines)["id"] != session
+    lines = await client.export(session)
+    assert (await client.import_session(lines))["id"] != session
 
 
 def test_it_imports_nothing_heavy() -> None:
