@@ -380,7 +380,7 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
 
 @hookimpl
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Take back what the writer was not asked to write, record which files of the bank were read, add hints."""
+    """Record which files of the bank were read, and add hints."""
     if usable_bank(turn) is None:
         return None
     from .guard import review_result

@@ -1,7 +1,6 @@
 """The guard of calls: how risky a write is, what must be read before it, and who may write in the bank.
 
-Risk depends on the operation and the path, nothing else. After a call, the guard undoes forbidden changes, records what was
-read, and adds hints, in this order.
+Risk depends on the operation and the path, nothing else. After a call, the guard records what was read, and adds hints.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
 
 from . import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .prompt import add_file_dates, escalation, has_read_required, note_package, note_reads
-from .writer import Grant, check_written, grant_of
+from .writer import Grant, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
 
@@ -225,14 +224,10 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
 
 
 async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Return the result with what the guard took back, checked and hinted; ``None`` to leave it."""
+    """Return the result checked and hinted; ``None`` to leave it."""
     bank = usable_bank(turn)
     if bank is None:
         return None
-    if turn.spawned is not None:
-        refused = check_written(call, result, turn)
-        if refused is not None:
-            return refused
     note_reads(call, result, turn)
     final = add_file_dates(result, call) if turn.agent.id == READER and turn.parent is not None else result
     if _starts_reader(call) and result.status == "ok":

@@ -1,7 +1,8 @@
 """``memory_write``: a child session, the writer, carries out one confirmed proposal; nothing else writes to the bank.
 
 A grant exists only while ``memory_write`` waits for that child. It is never stored, so that no resumed or imported session,
-and no agent that just has the writer's name, can have one. After each call, the change is compared with the proposal.
+and no agent that just has the writer's name, can have one. At the end the change is compared with the proposal; any other
+change is taken back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moryflow_sdk import Agent, Ask, ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
+from moryflow_sdk import Agent, Ask, ToolContext, ToolError, ToolResult, Turn, redact
 
 from . import MARKERS, READ_TOOLS, USER_PLACEHOLDER, WRITER, as_text, page_of_skill, problem_of, split
 from .proposals import Proposal, answer_to, difference_of, load, newest_of, plain_line, prompts, save
@@ -49,8 +50,6 @@ class Grant:
     proposal: Proposal
     vault: str
     parent: str
-    original: bytes | None
-    current: bytes | None
     child: str = ""
 
 
@@ -58,9 +57,9 @@ _live: dict[str, Grant] = {}
 
 
 @contextmanager
-def hold_grant(proposal: Proposal, turn: Turn, original: bytes | None) -> Iterator[Grant]:
+def hold_grant(proposal: Proposal, turn: Turn) -> Iterator[Grant]:
     """Create a grant that is valid while the block runs."""
-    grant = Grant(secrets.token_hex(16), proposal, str(turn.vault), turn.session, original, original)
+    grant = Grant(secrets.token_hex(16), proposal, str(turn.vault), turn.session)
     _live[grant.token] = grant
     try:
         yield grant
@@ -135,12 +134,17 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
     proposals = load(ctx.session_state)
     chosen = await _confirmed_proposal(ctx, proposals, proposal)
     before = _content(ctx, chosen.target)
-    with hold_grant(chosen, ctx, before) as grant:
-        result = await ctx.spawn(
-            writer_agent(), _task(chosen, before), metadata={"grant": grant.token}, title=f"write {chosen.target}"
-        )
+    wrong = ""
+    try:
+        with hold_grant(chosen, ctx) as grant:
+            result = await ctx.spawn(
+                writer_agent(), _task(chosen, before), metadata={"grant": grant.token}, title=f"write {chosen.target}"
+            )
+    finally:  # also if it is stopped
         after = _content(ctx, chosen.target)
-    wrong = "nothing was changed" if after == before else difference(before, after, chosen)
+        if after != before and (wrong := difference(before, after, chosen)):
+            _put_back(ctx, chosen.target, before)
+    wrong = wrong or ("nothing was changed" if after == before else "")
     last_prompt = prompts(await ctx.history.path())[-1].node
     proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written", written_after="" if wrong else last_prompt)
     save(ctx.session_state, proposals)
@@ -196,41 +200,9 @@ def _task(proposal: Proposal, before: bytes | None) -> str:
     return "\n\n".join([*parts, f"<draft {mark}>\n{proposal.draft}\n</draft {mark}>"])
 
 
-def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Compare what the writer has just written with the proposal; if it differs, restore the file and return an error."""
-    grant = grant_of(turn)
-    if grant is None or not any(target.domain == "edit" for target in call.targets):
-        return None
-    now = _read_now(turn, grant)
-    if now == grant.current:
-        return None
-    wrong = difference(grant.original, now, grant.proposal)
-    if not wrong:
-        grant.current = now
-        return None
-    output = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
-    return result.replace(status="error", code="memory_bank", output=output)
-
-
-def _read_now(turn: Any, grant: Grant) -> bytes | None:
-    try:
-        return _content(turn, grant.proposal.target)
-    except ToolError:
-        return None
-
-
-def _put_back(turn: Any, grant: Grant) -> str:
-    """Restore the target as it was before this call, and return whether that worked, in words."""
-    name = grant.proposal.target
-    try:
-        target = turn.files.resolve(name, domain="edit")
-        if target.text != f"vault:/{name}":
-            turn.files.remove(target)  # removes the link, not its target
-            target = turn.files.resolve(name, domain="edit")
-        if grant.current is not None:
-            turn.files.write(target, grant.current)
-        elif target.identity is not None:
-            turn.files.remove(target)
-    except ToolError as error:
-        return f"the file could not be put back: {error.message}"
-    return "the file was put back"
+def _put_back(ctx: Any, name: str, before: bytes | None) -> None:
+    target = ctx.files.resolve(name, domain="edit")
+    if before is not None:
+        ctx.files.write(target, before)
+    elif target.identity is not None:
+        ctx.files.remove(target)

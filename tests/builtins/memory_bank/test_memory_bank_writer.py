@@ -400,9 +400,7 @@ async def test_what_was_not_agreed_to_is_put_back(project, case):
         await talk.say("how do we test?")
         before = project.tree()
         await talk.say("mb:write")
-        assert talk.last["status"] == "error" and project.tree() == before
-    child = [event.data for event in project.events if event.parent and event.type == "tool.result"]
-    assert child[0]["code"] == "memory_bank" and "put back" in child[0]["output"]
+        assert (talk.last["status"], talk.last["code"]) == ("error", "not_written") and project.tree() == before
 
 
 PAGE = files()[TARGET]
@@ -427,20 +425,11 @@ def test_whatever_is_written_only_what_was_agreed_to_stands(put, start, end):
 def test_no_tool_of_another_kind_is_the_writers(domain):
     """An allow list of domains stands behind the list of tools (S3.13, S3.31)."""
     target = Target(domain="edit", kind="file", text=f"vault:/{TARGET}", path=f"/v/{TARGET}")
-    with hold_grant(Proposal("p-1", TARGET, DRAFT, "", "n"), Place(None, session="parent"), None) as grant:
+    with hold_grant(Proposal("p-1", TARGET, DRAFT, "", "n"), Place(None, session="parent")) as grant:
         assert _writer(grant, ToolCall(id="c", tool="edit", args={}, domain="edit", targets=(target,))) is None
         assert isinstance(_writer(grant, ToolCall(id="c", tool="x", args={}, domain=domain, targets=(target,))), Deny)
         other = target.replace(domain=domain)
         assert isinstance(_writer(grant, ToolCall(id="c", tool="x", args={}, domain="edit", targets=(target, other))), Deny)
-
-
-async def test_the_writer_may_try_again_after_a_mistake(project):
-    """What was put back can be done right (S3.15)."""
-    wrong = call("edit", path=TARGET, old_string=END, new_string=f"- Evil.\n{END}")
-    async with project.conversation(proposing(), "shall I?", WRITE, wrong, ADD, "written", "done") as talk:
-        await talk.say("how do we test?")
-        await talk.say("mb:write")
-        assert talk.last["status"] == "ok" and DRAFT in tech(project) and "Evil" not in tech(project)
 
 
 async def test_lines_that_are_replaced_go(project):
@@ -460,13 +449,11 @@ async def test_a_new_file_is_made_with_both_blocks(project):
     name = "memory-bank/details/ports.md"
     user = "<!-- USER_BLOCK_START -->\nYour own notes. No tool changes this part.\n<!-- USER_BLOCK_END -->\n"
     page = f"<!-- MACHINE_BLOCK_START -->\n{DRAFT}\n{END}\n\n{user}"
-    turns = (proposing(target=name), "ok?", WRITE, attempt(name, DRAFT), attempt(name, page), "written", "done")
+    turns = (proposing(target=name), "ok?", WRITE, attempt(name, page), "written", "done")
     async with project.conversation(*turns) as talk:
         await talk.say("ports?")
         await talk.say("mb:write")
         assert talk.last["status"] == "ok" and (project.vault / name).read_text() == page
-    child = [event.data["status"] for event in project.events if event.parent and event.type == "tool.result"]
-    assert child == ["error", "ok"]
 
 
 async def test_a_resumed_writer_has_no_grant(project):
@@ -487,7 +474,7 @@ async def test_a_resumed_writer_has_no_grant(project):
 def test_a_grant_is_for_one_child_of_one_parent_in_one_vault():
     """Known by the session that the kernel made, while it lasts (D34)."""
     proposal = Proposal("p-1", TARGET, DRAFT, "", "n")
-    with hold_grant(proposal, Place(None, session="parent"), None) as grant:
+    with hold_grant(proposal, Place(None, session="parent")) as grant:
         mine = Spawned(plugin="memory_bank", metadata={"grant": grant.token})
         for other in (
             Place(None),
