@@ -16,7 +16,7 @@ from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow.hooks.plugin_set import LoadFailure, Tier
 
 from .entry_points import EntryPoint, entry_points_of, installed
-from .sources import check_owned, unit_of
+from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -117,8 +117,6 @@ def _installed(found: EntryPoint) -> Candidate:
     for root in found.roots:
         if root not in sys.path:  # installed while this process runs: Python reads .pth files only when it starts
             sys.path.append(root)
-    if found.editable and not found.roots:
-        _add_project_path(found)
     return Candidate(
         name=found.name,
         tier="installed",
@@ -131,20 +129,6 @@ def _installed(found: EntryPoint) -> Candidate:
         problem=_unreadable(found) or _bad_name(found.name, found.file),
         editable=found.editable,
     )
-
-
-def _add_project_path(found: EntryPoint) -> None:
-    """Make the code of an editable project importable whose ``.pth`` file is a program that Python runs when it starts.
-
-    The program is not run here; the module is searched in the usual folders of a project.
-    """
-    top = found.value.partition(":")[0].partition(".")[0].strip()
-    if not top.isidentifier() or unit_of(found.value) is not None:
-        return
-    for root in (Path(found.editable, "src"), Path(found.editable)):
-        if (root / top / "__init__.py").is_file() or (root / f"{top}.py").is_file():
-            sys.path.append(str(root))
-            return
 
 
 def _files(folder: Path) -> Iterator[Candidate]:
