@@ -185,7 +185,7 @@ class Frozen:
         return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in type(self).model_fields)})"
+        return f"{type(self).__name__}({', '.join([f'{name}={getattr(self, name)!r}' for name in type(self).model_fields])})"
 
     def __copy__(self) -> Self:
         made = type(self).__new__(type(self))

@@ -15,6 +15,7 @@ REACHES = {
     "host/moryflow/kernel/tool_call.py": {"_more_time", "run_body", "result_of_error"},
     "host/moryflow/hooks/dispatcher.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place"},
+    "host/moryflow/plugins/lifecycle.py": {"_set_up"},
     "host/moryflow/plugins/load.py": {"_within_tier"},
     "host/moryflow/plugins/registration.py": {"_check_order", "_implementation", "usable", "_code_of", "_with_schema"},
     "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported_tools", "_with_schema"},

@@ -128,6 +128,7 @@ class Plugin:
     :param config: its validated settings.
     :param file: the file its code begins in; empty if it has no file.
     :param life: its thread, its disposer and whether it is broken; shared by the generations that use it.
+    :param implementations: its functions for hooks, in no order.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Plugin:
     file: str = ""
     services: tuple[str, ...] = ()
     gate: bool = False
+    implementations: tuple[Implementation, ...] = field(default=(), repr=False)
 
 
 class RegisteredTool(NamedTuple):

@@ -185,6 +185,7 @@ class PluginThreads:
     :param serial: for third-party plugins: one thread; an overrun in a hook breaks the plugin, an overrun in a tool's body
         replaces the thread, a few times. Built-ins get threads as needed, and an overrun costs only its own thread.
     :param stray: an asynchronous call that overran and was cancelled.
+    :param contributed: what its contribute hooks returned last, by function.
     :param broken: why the plugin is not called any more; empty while it may be called.
     """
 
@@ -194,10 +195,16 @@ class PluginThreads:
     started: bool = False
     disposer: Callable[[], Any] | None = None
     generations: set[int] = field(default_factory=set)
+    contributed: dict[Any, Any] = field(default_factory=dict)
     forget: Callable[[], None] | None = None
     stray: asyncio.Task[Any] | None = None
     _workers: list[Worker] = field(default_factory=list)
     _replaced: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a plain function of the plugin runs, so that on its one thread another would have to wait."""
+        return self.serial and any(worker.busy for worker in self._workers)
 
     @property
     def lingers(self) -> bool:

@@ -124,7 +124,7 @@ class Distribution:
 
 def installed_packages() -> dict[str, Distribution]:
     """Return the installed distributions by normalised name; of two with the same name the first on the path counts."""
-    return {name: Distribution(folder) for name, folder in metadata_folders()}
+    return {name: Distribution(folder) for name, folder in metadata_folders().items()}
 
 
 def start_files() -> set[Path]:

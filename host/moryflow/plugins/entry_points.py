@@ -75,8 +75,8 @@ def read_installed(cache: Path) -> InstalledPlugins:
     if known is not None:
         return known
     importlib.invalidate_caches()
-    folders = [folder for _, folder in metadata_folders()]
-    found = tuple(point for folder in folders for point in _of_package(folder))
+    folders = metadata_folders().values()
+    found = tuple([point for folder in folders for point in _of_package(folder)])
     names = sorted(folder.name for folder in folders)
     surroundings = hashlib.sha256("\n".join([sys.version, *names]).encode()).hexdigest()
     if just_changed(key):  # an installation may be half done, and its rest may change no folder's time
@@ -119,12 +119,12 @@ def _remembered(content: Any) -> InstalledPlugins | None:
         return None
 
 
-def metadata_folders() -> Iterator[tuple[str, Path]]:
-    """Yield the normalised name of each installed distribution and the folder of its metadata.
+def metadata_folders() -> dict[str, Path]:
+    """Return the folder of the metadata of each installed distribution, by normalised name.
 
     Of two distributions with the same name the first on the search path counts, as for imports.
     """
-    seen: set[str] = set()
+    found: dict[str, Path] = {}
     for entry in search_path():
         try:
             names = sorted([path.name for path in os.scandir(entry)])
@@ -133,10 +133,8 @@ def metadata_folders() -> Iterator[tuple[str, Path]]:
         for name in names:
             if not name.endswith((".dist-info", ".egg-info")) or name.startswith("~"):
                 continue
-            project = normal(name.removesuffix(".egg-info").split("-")[0])
-            if project not in seen:
-                seen.add(project)
-                yield project, Path(entry, name)
+            found.setdefault(normal(name.removesuffix(".egg-info").split("-")[0]), Path(entry, name))
+    return found
 
 
 def normal(name: str) -> str:
@@ -144,15 +142,14 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _of_package(folder: Path) -> Iterator[EntryPoint]:
+def _of_package(folder: Path) -> list[EntryPoint]:
     file = folder / "entry_points.txt"
     try:
         data = file.read_bytes()
     except OSError:
-        return
-    text = data.decode("utf-8", "replace")
-    if f"[{PLUGINS}]" not in text.replace(" ", ""):
-        return
+        return []
+    if f"[{PLUGINS}]" not in data.decode("utf-8", "replace").replace(" ", ""):
+        return []
     from importlib_metadata import Distribution
 
     package = Distribution.at(folder)
@@ -161,16 +158,17 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
         data.decode("utf-8")
         points = list(package.entry_points)
     except Exception as error:  # a third party's metadata: an error in it is reported, not raised
-        yield EntryPoint(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")
-        return
+        return [EntryPoint(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")]
     editable, roots = editable_sources(folder)
     manifests = {point.name: point.value for point in points if point.group == MANIFESTS}
+    found: list[EntryPoint] = []
     for point in points:
         if point.group == PLUGINS:
             place = manifests.get(point.name, "")
             sources = (*roots, f"{editable}/src", editable) if editable else ()
             toml = str(locate_file(place, folder.parent, sources)) if place else ""
-            yield EntryPoint(point.name, point.value, name, version, str(file), 0, toml, editable, roots)
+            found.append(EntryPoint(point.name, point.value, name, version, str(file), 0, toml, editable, roots))
+    return found
 
 
 class DirectUrl(NamedTuple):

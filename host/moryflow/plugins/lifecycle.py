@@ -104,7 +104,13 @@ async def _set_up(
                 return what_went_wrong(implementation, outcome), {}
             life.disposer = outcome.value
         life.started = True
-    return None, {item: await call(item, context) for hook in CONTRIBUTED for item in mine.get(hook, ())}
+    wanted = [item for hook in CONTRIBUTED for item in mine.get(hook, ())]
+    known = life.contributed
+    if life.busy and known.keys() == {item.function for item in wanted}:  # a tool runs: a save must not wait for its end
+        return None, {item: known[item.function] for item in wanted}
+    found = {item: await call(item, context) for item in wanted}
+    life.contributed = {item.function: outcome for item, outcome in found.items()}
+    return None, found
 
 
 _SET_UP = ("plugin_start", *CONTRIBUTED)
@@ -226,7 +232,7 @@ class ContributionCollector:
         """Return the set with all contributions and without the plugins that failed to start."""
         base = self.base
         gates = {name for name in self.failed if base.plugins[name].gate}
-        hooks = {hook: tuple(i for i in items if i.plugin not in self.failed) for hook, items in base.hooks.items()}
+        hooks = {hook: tuple([i for i in items if i.plugin not in self.failed]) for hook, items in base.hooks.items()}
         return replace(
             base,
             id=self._identity(),
@@ -259,9 +265,8 @@ class ContributionCollector:
         if record.name in self.failed:
             text, file, line = self.failed[record.name]
             return record._replace(status="failed", stage="start", error=text, file=file, line=line)
-        names = tuple(tool.tool.name for tool in self.tools.values() if tool.plugin == record.name)
-        agents = (agent.id for agent in self.agents.values() if not agent.hidden)
-        own = tuple(agent for agent in agents if self.agent_owners[agent] == record.name)
+        names = tuple([tool.tool.name for tool in self.tools.values() if tool.plugin == record.name])
+        own = tuple([id for id, agent in self.agents.items() if self.agent_owners[id] == record.name and not agent.hidden])
         record = record._replace(tools=names, agents=own)
         notes = self.remarks.get(record.name)
         if not notes:

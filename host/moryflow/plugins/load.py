@@ -99,7 +99,6 @@ class Loading:
         self._choice = PluginChoice(settings)
         self._records: dict[str, list[LoadRecord]] = {}
         self._plugins: dict[str, Plugin] = {}
-        self._found: dict[str, tuple[Implementation, ...]] = {}
         self._missing: set[str] = set()
         self._unreadable: list[tuple[Candidate, LoadFailure]] = []
 
@@ -200,7 +199,6 @@ class Loading:
         if candidate.name in self._plugins or plugin is None or record is None or plugin.tier != candidate.tier:
             return None
         self._plugins[plugin.name] = plugin
-        self._found[plugin.name] = self._registry.add(plugin)
         return problem_record(record, failure)._replace(kept=True)
 
     def _failure_record(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
@@ -218,6 +216,13 @@ class Loading:
         name = self._name(candidate, imported)
         manifest = manifest_of(imported.object, base)
         config, remark = settings_of(name, candidate.tier, manifest, self._config)
+        known, told = self._previous.get(name), self._records_before.get(name)
+        if known is not None and known.object is imported.object and known.config == config and told and not told.error:
+            if imported.forget is not None:
+                imported.forget()  # the plugin that stays counts as a user of the module already
+            record = record._replace(name=name, version=known.version, hash=known.hash, file=known.file, hooks=told.hooks)
+            record = record._replace(services=known.services, gate=known.gate)
+            return known, problem_record(record, remark) if remark else record
         plugin = Plugin(
             name=name,
             version=manifest.version or candidate.version,
@@ -235,10 +240,9 @@ class Loading:
             raise LoadFailure("register", self._registry.remark or "it implements no hook any more", file=imported.file)
         names = {item.hook for item in found}
         hooks = tuple([hook for hook in HOOKS if hook in names])
-        plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
+        plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks, implementations=found)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
         record = record._replace(services=plugin.services, gate=plugin.gate, error=self._registry.remark)
-        self._found[name] = found  # last: reading the plugin's object may raise, and then it must not be here
         return plugin, problem_record(record, remark) if remark else record
 
     def _had_hooks(self, candidate: Candidate) -> bool:
@@ -292,8 +296,8 @@ class Loading:
         """Order every hook. Plugins whose order contradicts each other's fail, and the others are ordered without them."""
         while True:
             by_hook: dict[str, list[Implementation]] = {hook: [] for hook in HOOKS}
-            for items in self._found.values():
-                for item in items:
+            for plugin in self._plugins.values():
+                for item in plugin.implementations:
                     by_hook[item.hook].append(item)
             try:
                 return {
@@ -307,8 +311,8 @@ class Loading:
 
     def _unload(self, name: str, failure: LoadFailure) -> None:
         plugin = self._plugins.pop(name)
-        del self._found[name]
-        self._registry.unregister(name=name)
+        if self._registry.has_plugin(name):  # not if it was taken over as it is
+            self._registry.unregister(name=name)
         before = self._records[name].pop()
         self._records[name].append(failed_record(before._replace(hooks=()), _replace_place(failure, before.file)))
         if plugin.gate:
@@ -363,7 +367,7 @@ def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, 
     for plugin in sorted(plugins.values(), key=lambda item: item.name):
         total.update(f"{plugin.name}\0{plugin.version}\0{plugin.tier}\0{plugin.hash}\n".encode())
     for hook, implementations in sorted(hooks.items()):
-        total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
+        total.update(f"{hook}\0{' '.join([item.plugin for item in implementations])}\n".encode())
     return total.hexdigest()[:16]
 
 
@@ -397,7 +401,7 @@ def call_order(
         else:
             tiers["user" if implementation.plugin in among_user else implementation.tier].append(implementation)
     result = [item for tier in TIERS for item in _within_tier(tiers[tier])]
-    return tuple(replace(item, position=place) for place, item in enumerate(result + last))
+    return tuple([replace(item, position=place) for place, item in enumerate(result + last)])
 
 
 def _within_tier(implementations: list[Implementation]) -> list[Implementation]:

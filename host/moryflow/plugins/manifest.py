@@ -97,16 +97,14 @@ def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
 
     :raises LoadFailure: an attribute has an invalid value.
     """
-    attributes = {name: value for name in ATTRIBUTES if not _is_unset(value := getattr(plugin, name, None))}
+    given = {name: getattr(plugin, name, None) for name in ATTRIBUTES}
+    # A submodule or a function may have the name of an attribute, and is not part of the manifest.
+    other = (ModuleType, FunctionType, MethodType)
+    attributes = {name: value for name, value in given.items() if value is not None and not isinstance(value, other)}
     model = attributes.pop("config_model", None)
     if base is not None:
         return base._replace(config_model=model, config_path=base.config_path or str(attributes.get("config_path", "")))
     return _manifest(attributes)._replace(config_model=model)
-
-
-def _is_unset(value: Any) -> bool:
-    """Whether an attribute is not part of the manifest: a submodule or a function may have the same name."""
-    return value is None or isinstance(value, ModuleType | FunctionType | MethodType)
 
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
@@ -132,7 +130,7 @@ def _services(value: Any) -> tuple[str, ...]:
         value = [name for name, wanted in cast("Mapping[str, Any]", value).items() if wanted]
     if not isinstance(value, list | tuple):
         raise LoadFailure("manifest", f"`services` must be a list of service names, not {value!r}")
-    names = tuple(str(item) for item in cast("list[Any]", value))
+    names = [str(item) for item in cast("list[Any]", value)]
     for name in names:
         if name not in SERVICES:
             raise LoadFailure("manifest", f"unknown service {name!r}", hint=nearest_or_all(name, SERVICES))

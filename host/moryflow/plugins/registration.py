@@ -49,14 +49,14 @@ class Registry(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._seen: list[tuple[str, Any]] = []
         self._unmarked: list[str] = []
-        self._counts = False
+        self._counts = self._ours = False
 
     def add(self, plugin: Plugin) -> tuple[Implementation, ...]:
         """Register `plugin` and return its implementations.
 
         :raises LoadFailure: a hook is unknown, takes unknown arguments, or uses an option that the host does not offer.
         """
-        self._seen, self._unmarked = [], []
+        self._seen, self._unmarked, self._ours = [], [], plugin.tier == "builtin"
         self._counts = callable(getattr(plugin.object, "count_tokens", None))
         try:
             self._register(plugin)
@@ -67,14 +67,18 @@ class Registry(pluggy.PluginManager):
             raise LoadFailure("register", f"the same object is registered already: {error}".splitlines()[0]) from error
         hooks = dict.fromkeys(hook for hook, _ in self._seen)
         implementations = tuple(
-            _implementation(found, hook, plugin)
-            for hook in hooks
-            for found in getattr(self.hook, hook).get_hookimpls()
-            if found.plugin_name == plugin.name
+            [
+                _implementation(found, hook, plugin)
+                for hook in hooks
+                for found in getattr(self.hook, hook).get_hookimpls()
+                if found.plugin_name == plugin.name
+            ]
         )
+        if plugin.tier == "builtin":  # ours: the tests check it
+            return implementations
         try:
             _check_order(plugin.name, implementations)
-            for hook, function in self._seen if plugin.tier != "builtin" else ():
+            for hook, function in self._seen:
                 _check_result(hook, function)
         except LoadFailure:
             self.unregister(name=plugin.name)
@@ -110,7 +114,8 @@ class Registry(pluggy.PluginManager):
         function = getattr(plugin, name)
         hook = options.get("specname") or name
         self._seen.append((hook, function))
-        _check(hook, function, cast("Mapping[str, Any]", options))
+        if not self._ours:
+            _check(hook, function, cast("Mapping[str, Any]", options))
         return options
 
 

@@ -40,11 +40,11 @@ class Package:
         self.site, self.source = root / "site", root / "project" / "src"
         self.folder = self.source / name
 
-    def install(self, *, by_program: bool = False) -> None:
+    def install(self) -> None:
         info = self.site / f"{self.name}-1.0.dist-info"
         self.save()
         info.mkdir(parents=True)
-        line = f"import sys; sys.{self.name} = 1" if by_program else str(self.source)
+        line = str(self.source)
         (self.site / f"{self.name}.pth").write_text(f"{line}\n")
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {self.name}\nVersion: 1.0\n")
         (info / "RECORD").write_text(f"{self.name}.pth,,\n")
@@ -280,14 +280,3 @@ async def test_an_installation_is_looked_at_again_when_the_installer_has_ended(h
         for name, data in late.items():
             (info / name).write_bytes(data)
         await home.until(lambda: "say" in host.tools)
-
-
-@pytest.mark.parametrize("layout", ["src", "flat"])
-async def test_an_editable_installation_by_a_program_appears_too(home, package, layout):
-    """setuptools leads to the sources by code in the ``.pth`` file, which a host that runs does not run (issue, dev)."""
-    async with home.open() as host:
-        package.install(by_program=True)
-        if layout == "flat":
-            package.folder.rename(package.source.parent / package.name)
-        await home.until(lambda: "say" in host.tools)
-        assert await home.says("say") == "one late "
