@@ -283,7 +283,8 @@ def find_cut(
     begins = [place for place in places if nodes[place].kind == _TURN]
     newest, left = finished_turns(nodes, 1), finished_turns(nodes, turns)
     protected = max(left.start, start) if len(left) else start
-    recent = max((begin for begin in begins if sum(sizes[begin:]) >= keep), default=start) if keep else protected
+    tail = list(accumulate(reversed(sizes)))[::-1]
+    recent = max((begin for begin in begins if tail[begin] >= keep), default=start) if keep else protected
     fewer = [begin for begin in begins if protected < begin <= newest.start] if len(newest) else []
     fitting = (at for at in (min(protected, recent), protected, *fewer, *places) if stays[at] <= room)
     at = next(fitting, places[-1])
