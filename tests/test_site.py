@@ -161,7 +161,7 @@ def test_every_code_of_an_error_stands_on_the_page():
     given = {code for path in paths for code in codes_in(path)} | set(_SENTENCES)
     of_files = {code for code in given if code.startswith("wrong_file:")}
     given = given - of_files | {f"{kind}_{code[11:]}" for code in of_files for kind in ("agent", "command")}
-    assert {"busy", "no_summary", "agent_id", "agent_frontmatter", "config_syntax", "memory_bank", "auth"} <= given
+    assert {"busy", "no_summary", "agent_id", "agent_frontmatter", "config_syntax", "not_written", "auth"} <= given
     assert len(given) > 100
     assert given - rows_of("errors.md").keys() == set()
 
