@@ -34,7 +34,7 @@ _FREE = ("/", "/code")
 """Paths that need no token: the page, which holds no data, and the exchange of a one-time code for the token."""
 _WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
 MAX_STREAMS = 500
-"""How many streams of events there may be."""
+"""How many streams of events there may be; fewer if a server may have few connections."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types moryflow"
@@ -80,8 +80,8 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
     service = at.service
     if service.stopping:
         raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
-    if service.events.readers >= MAX_STREAMS:
-        raise RequestError(429, "too_many", f"{MAX_STREAMS} streams are open already", "close some")
+    if service.events.readers >= service.most_streams:
+        raise RequestError(429, "too_many", f"{service.most_streams} streams are open already", "close some")
     last = at.request.headers.get("last-event-id", "")
     place = int(last[:20]) if last.isascii() and last.isdigit() else after
     if place is not None and not 0 <= place < 1 << 62:

@@ -22,7 +22,8 @@ from moryflow.base.paths import keep
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.selection import NewSession
 
-from .app import Access, application
+from .app import MAX_STREAMS, Access, application
+from .connections import KEEP_SECONDS, ConnectionLimits, Seldom, protocol
 from .service import FOLDER, RUNNING, Service, only_one, token_of
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 2.0
 """How long interrupted turns may take to record how they ended."""
-KEEP_SECONDS = 75
-"""How long a connection may wait for its next request."""
 CLOSE_SECONDS = 1
 """How long uvicorn waits for open connections to close."""
 
@@ -155,13 +154,15 @@ async def serve(
         about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
         keep(running_file, json.dumps(about))
         token = token_of(host.home)
+        limits = ConnectionLimits()
         new = NewSession(options.agent, options.model, options.mode)
-        service = Service(host, vault, token, address.url, new)
+        service = Service(host, vault, token, address.url, new, min(MAX_STREAMS, limits.most // 2))
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token)
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # anybody can cause its warnings
+        for name in ("asyncio", "uvicorn.error"):
+            logging.getLogger(name).addFilter(Seldom())
         config = uvicorn.Config(
-            application(service, access), http="h11", loop="asyncio", lifespan="off",
+            application(service, access), http=protocol(limits), backlog=limits.backlog, loop="asyncio", lifespan="off",
             log_config=None, access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
             h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=KEEP_SECONDS,
         )  # fmt: skip

@@ -91,8 +91,8 @@ class PromptRequest(NamedTuple):
 class Service:
     """One host with its running turns and its event stream."""
 
-    def __init__(self, host: Host, vault: Path, token: str, address: str, new: NewSession) -> None:
-        self.host, self.vault, self.address, self.new = host, vault, address, new
+    def __init__(self, host: Host, vault: Path, token: str, address: str, new: NewSession, most_streams: int) -> None:
+        self.host, self.vault, self.address, self.new, self.most_streams = host, vault, address, new, most_streams
         self.codes = Codes(token)
         self.events = EventFollower(host.store, host.bus)
         self.started = now()
