@@ -137,7 +137,8 @@ class Frozen:
         Hints are evaluated on first use: each takes 30 µs, and most settings are never given.
         """
         if name not in cls._hints:
-            owner = next(base for base in cls.__mro__ if name in _annotations(base))
+            own = name in _annotations(cls)
+            owner = cls if own else next(base for base in cls.__mro__ if name in _annotations(base))
             alone = {"__module__": owner.__module__, "__annotations__": {name: _annotations(owner)[name]}}
             holder = type(owner.__name__, (), alone)
             cls._hints[name] = get_type_hints(holder, localns=dict(vars(owner)), include_extras=True)[name]
