@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations, product
 
 import pytest
-from moryflow.kernel.tool_executor import combine, restrict
+from moryflow.kernel.tool_executor import combine, default_verdicts, restrict
 from moryflow_sdk import Allow, Ask, Deny, Remember, Stop, Verdict
 
 STRENGTH = ("allow", "ask", "deny", "stop")
@@ -31,7 +31,7 @@ def given(verdicts: tuple[Verdict, ...]) -> list[tuple[str, Verdict]]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_strictest_verdict_that_no_mode_lifts_decides(mode: str, count: int) -> None:
-    """A deny or an ask that no mode may lift stays beside one that may; stop > deny > ask > allow (S0.41, R4)."""
+    """A deny or an ask that no mode may lift stays beside one that may; stop > deny > ask > allow (S0.41, R4, D2)."""
     for verdicts in product(VERDICTS, repeat=count):
         standing = ["allow" if lifted(one, mode) else one.decision for one in verdicts]
         ruling = combine(given(verdicts), mode=mode)
@@ -67,3 +67,20 @@ def test_a_second_opinion_only_tightens(mode: str) -> None:
         if lifted(second, mode) or STRENGTH.index(second.decision) <= STRENGTH.index(before.decision):
             continue
         assert after.decision == second.decision, (first, second)
+
+
+def test_no_gate_asks_and_a_missing_one_asks_in_every_mode() -> None:
+    """No verdict is no allow, and a gate that is not loaded is not lifted by full access (invariant 4, D27)."""
+    assert combine(default_verdicts((), []), mode="agent").cause == "no_verdict"
+    allowed = given((Allow(),))
+    for mode in MODES:
+        ruling = combine([*allowed, *default_verdicts(("audit",), allowed)], mode=mode)
+        assert (ruling.decision, ruling.cause) == ("ask", "gate_missing") and "audit" in ruling.reason
+
+
+def test_a_failing_decided_hook_denies_in_full_access_and_asks_otherwise():
+    """Nothing runs unrecorded: deny in full access, else ask (ARCHITECTURE §4, S0.73)."""
+    broken = [("audit", Deny(reason="disk full", cause="hook_failure"))]
+    allowed = combine([("p", Allow())], mode="agent")
+    assert restrict(allowed, broken, mode="full_access").decision == "deny"
+    assert restrict(allowed, broken, mode="agent").decision == "ask"
