@@ -60,7 +60,7 @@ class FoundPlugins:
     def unknown(self, name: str, known: list[str]) -> Exception:
         return ConfigError(f"there is no plugin {name!r}{did_you_mean(name, known)}", next_step="moryflow plugin list")
 
-    def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
+    def manager(self, *, building: bool = False) -> Manager:
         """Return a package manager that reports and asks on standard error; ``-y`` answers its questions."""
         from moryflow.cli.terminal.stdin import confirm
         from moryflow.packages.manager import Manager
@@ -69,7 +69,7 @@ class FoundPlugins:
             confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
 
         config, disabled = self.config.section(""), self.settings.disabled
-        return Manager(self.home, os.environ, self.tell, ask, config, disabled, building, downgrading)
+        return Manager(self.home, os.environ, self.tell, ask, config, disabled, building)
 
     def tell(self, text: str) -> None:
         """Show a notice or a screen; ``-q`` leaves it out only together with ``-y``, since a question may follow it."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from moryflow_sdk import ConfigError, MoryflowError
+from moryflow_sdk import MoryflowError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.plugins.consent import Consents
@@ -18,7 +18,6 @@ from moryflow.plugins.entry_points import normal
 
 from . import InstallError
 from .distributions import Card, Distribution, PluginPackage, consent_diff, installed_packages, screen
-from .installer import older
 from .lock import Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
 from .manager import Manager, check_agreed, content_of, file_digest, file_entry, plugin_name, put_file, write_new
 
@@ -57,26 +56,18 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
             return InstallResult("unchanged", before)
         also = manager.plan(ready)
         manager.tell(screen(ready.package, origin=origin_text(origin), also=also, editable=origin.kind == "editable"))
-        changes = consent_diff(before.plugins, ready.package.cards).lines if before else ()
+        changes = changes_of(before, ready.package) if before else ()
         for line in changes:
             manager.tell(f"  changed: {line}")
-        changes += refuse_older(manager, ready.package, also)
         manager.ask(f"Install {ready.package.name}?")
         entry = manager.put(ready, origin, also)
         return InstallResult("installed", entry, tuple(also), changes)
 
 
-def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Show each package that would be downgraded, and return these lines.
-
-    :raises ConfigError: a package would be downgraded, and the user did not allow that.
-    """
-    found = older([(package.name, package.version), *also], manager.lock.read())
-    for line in found:
-        manager.tell(f"  {line}")
-    if found and not manager.downgrading:
-        raise ConfigError(found[0], next_step="the same command with --allow-downgrade, if that is what you want")
-    return tuple(found)
+def changes_of(entry: Locked, package: PluginPackage) -> tuple[str, ...]:
+    """Return what differs from what the user agreed to, one line each: the version, then what the manifests ask for."""
+    version = (f"version {entry.version} -> {package.version}",) if package.version != entry.version else ()
+    return (*version, *consent_diff(entry.plugins, package.cards).lines)
 
 
 def is_installed(entry: Locked, package: PluginPackage) -> bool:
@@ -144,14 +135,10 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             return InstallResult("unchanged", entry)
         also = manager.plan(ready)
         change = consent_diff(entry.plugins, ready.package.cards)
-        lines = change.lines
-        if ready.package.version != entry.version:
-            lines = (f"version {entry.version} -> {ready.package.version}", *lines)
-        lines = lines or ("the code; its manifest is unchanged",)
+        lines = changes_of(entry, ready.package) or ("the code; its manifest is unchanged",)
         manager.tell(f"{entry.name}:")
         for line in (*lines, *(f"would also be installed: {name} {version}" for name, version in also)):
             manager.tell(f"  {line}")
-        lines += refuse_older(manager, ready.package, also)
         if change.grew or not all(card.manifest for card in ready.package.cards):
             manager.tell(screen(ready.package, origin=origin_text(entry.source), also=also))
             manager.ask(

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from moryflow.plugins.entry_points import normal
 
 from . import InstallError
 from .distributions import installed_packages
-from .lock import Locked, PackageOrigin
+from .lock import PackageOrigin
 
 _GIT = {
     "core.fsmonitor": "false",
@@ -110,18 +110,12 @@ class Installer:
     # ---------------------------------------------------------------- commands
 
     def _pip(self) -> list[str]:
-        """Return the command for pip: the installed pip, else the one bundled with Python.
+        """Return the command for pip.
 
         :raises InstallError: there is no pip.
         """
         if find_spec("pip"):
             return [sys.executable, "-P", "-m", "pip"]
-        if find_spec("ensurepip"):
-            import ensurepip
-
-            bundled = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
-            if bundled:
-                return [sys.executable, str(bundled[0] / "pip")]
         raise InstallError("this Python has no pip, which installs packages", next_step="python3 -m ensurepip")
 
     def _operands(self, origin: PackageOrigin, package: str, folder: Path, also: Sequence[tuple[str, str]] = ()) -> list[str]:
@@ -262,21 +256,3 @@ def constraints(package: str = "") -> list[str]:
                 lines[f"{needed}{wanted.specifier}"] = None
             waiting.append((needed, host, tuple(sorted(wanted.extras))))
     return list(lines)
-
-
-def older(items: Iterable[tuple[str, str]], known: Mapping[str, Locked]) -> list[str]:
-    """Return a line for each of `items`, (name, version), that is older than the installed version, or else the locked one.
-
-    Versions that cannot be parsed are not compared.
-    """
-    from packaging.version import InvalidVersion, Version
-
-    there = installed_packages()
-    lines: list[str] = []
-    for name, version in items:
-        item, entry = there.get(normal(name)), known.get(normal(name))
-        now = item.version if item is not None else entry.version if entry is not None else ""
-        with suppress(InvalidVersion):
-            if now and Version(version) < Version(now):
-                lines.append(f"DOWNGRADE: {name} {now} -> {version}, which is older")
-    return lines

@@ -65,7 +65,6 @@ class Manager:
     :param config: the user's settings as one object.
     :param disabled: disabled plugins; no host would load them, so they are not tried.
     :param building: whether a package from an index may be built from its sources.
-    :param downgrading: whether a package may be replaced by an older version.
     """
 
     home: Path
@@ -75,7 +74,6 @@ class Manager:
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     disabled: Collection[str] = ()
     building: bool = False
-    downgrading: bool = False
 
     @property
     def lock(self) -> Lockfile:

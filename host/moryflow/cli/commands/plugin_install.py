@@ -24,16 +24,12 @@ if TYPE_CHECKING:
     from moryflow.packages.manager import DoesNotLoad
 
 
-_downgrade = click.option("--allow-downgrade", is_flag=True, help="Allow an older version to replace the installed one.")
-
-
 @click.command("install")
 @click.argument("what", metavar="NAME|PATH|GIT|FILE.py")
 @click.option("-e", "--editable", is_flag=True, help="Install a project's folder so that its edits count at once.")
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
-@_downgrade
 @asking_options
-def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrade: bool) -> None:
+def install(flags: Flags, what: str, editable: bool, build: bool) -> None:
     """Install a plugin: a package, a folder, a git address, or one Python file.
 
     You are first shown what it declares, which is read without running it. Moryflow's own dependencies stay as they are.
@@ -45,7 +41,7 @@ def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrad
 
     plugins = FoundPlugins(flags)
     try:
-        done = run(origin_of(what, editable=editable), plugins.manager(building=build, downgrading=allow_downgrade))
+        done = run(origin_of(what, editable=editable), plugins.manager(building=build))
     except DoesNotLoad as error:
         show(flags, _taken_back(what, error), "")
         raise
@@ -57,9 +53,8 @@ def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrad
 @click.command("update")
 @click.argument("name", required=False)
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
-@_downgrade
 @asking_options
-def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -> int:
+def update(flags: Flags, name: str | None, build: bool) -> int:
     """Bring a plugin, or all of them, up to date; asks again when one wants more hooks, services or capabilities.
 
     If the new version does not load, the old one stays and the exit code is 3.
@@ -69,7 +64,7 @@ def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -
     from moryflow.packages.manager import DoesNotLoad
 
     plugins = FoundPlugins(flags)
-    manager = plugins.manager(building=build, downgrading=allow_downgrade)
+    manager = plugins.manager(building=build)
     known = manager.lock.read()
     one = plugin_named(known, name) if name else None
     if name and one is None:
