@@ -9,9 +9,8 @@ import asyncio
 import os
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
@@ -21,8 +20,6 @@ from .results import (
     SearchRequest,
     SearchResult,
     alternatives,
-    change_time,
-    changed_since,
     glob_matcher,
     one_line,
     result_of,
@@ -33,7 +30,6 @@ from .ripgrep import NAMES_IN_ONE_LINE, find_rg, list_files, options_of, search_
 
 _OWN_FOLDERS = frozenset({".git", ".agent-output"})
 """Folders that no search looks into, whatever is ignored."""
-T = TypeVar("T")
 _MAGIC = frozenset("*?[{\\")
 
 
@@ -74,16 +70,10 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
     matches, program = glob_matcher(rest), find_rg(ctx.vault)
-
-    async def listed() -> tuple[list[str], list[str]]:
-        named = sorted(filter(matches, await list_files(ctx, target, program, "--files")))
-        return named, named
-
-    named, changing = await _unchanged(ctx, target, listed)
+    named = sorted(filter(matches, await list_files(ctx, target, program, "--files")))
     reader = FolderReader(ctx, target)
-    _leave_out_changing(reader, changing)
     refused = reader.refused_paths(named)
-    found = [path for path in named if path not in refused and posixpath.dirname(path) not in changing]
+    found = [path for path in named if path not in refused]
     limit = len(found) if limit is None else limit
     shown = [one_line(posixpath.normpath(posixpath.join(folder, name))) for name in found[:limit]]
     notes = [note.replace("searched", "listed") for note in reader.notes]
@@ -100,51 +90,23 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     )
 
 
-async def _unchanged(
-    ctx: ToolContext, target: Target, search: Callable[[], Awaitable[tuple[T, Sequence[str]]]]
-) -> tuple[T, set[str]]:
-    """Search until no folder on the way to a result changed meanwhile, three times at most.
-
-    ``rg`` lists files and then opens them by name: where a folder changed, it may have followed a link to another place.
-
-    :param search: returns the result, and the paths in it.
-    :returns: the last result, and the folders in it that still changed; what is in them is not to be shown.
-    """
-    for pause in (0.03, 0.3, 0.0):
-        began = change_time()
-        found, paths = await search()
-        with ctx.files.folder(target) as folder:
-            changing = await asyncio.to_thread(changed_since, folder, paths, began)
-        if not changing:
-            break
-        await asyncio.sleep(pause)
-    return found, changing
-
-
-def _leave_out_changing(reader: FolderReader, changing: set[str]) -> None:
-    for folder in sorted(changing):
-        reader.leave_out(f"{folder or '.'}/", "changing")
-
-
 LEFT_OUT_SECONDS = 5.0
 """How long a search that found nothing looks through the files that it left out."""
 _WITH_IT = "files that were left out, as ignored or binary, have the pattern in them"
 _IGNORED = "ignored files, which were left out, match"
 
 
-async def _left_out(ctx: ToolContext, target: Target, looking: Awaitable[list[str] | None], what: str) -> list[str]:
+async def _left_out(ctx: ToolContext, target: Target, looking: Awaitable[list[str]], what: str) -> list[str]:
     """Return the remark of a search without a result on the files that it left out: "no match" must not look like absence.
 
     Files that may not be shown are not mentioned: the remark would tell what is in them.
     """
     try:
         async with asyncio.timeout(LEFT_OUT_SECONDS):
-            paths = await looking
+            found = await looking
     except (OSError, TimeoutError, ToolError):
-        paths = None
-    if paths is None:
         return ["files that are ignored or binary were left out"]
-    paths = sorted({path for path in paths if _OWN_FOLDERS.isdisjoint(path.split("/"))})
+    paths = sorted({path for path in found if _OWN_FOLDERS.isdisjoint(path.split("/"))})
     refused = FolderReader(ctx, target).refused_paths(paths)
     shown = [one_line(posixpath.normpath(posixpath.join(target.given, path))) for path in paths if path not in refused]
     return [f"{what}: {some(shown)}"] if shown else []
@@ -155,16 +117,11 @@ async def _ignored_names(ctx: ToolContext, target: Target, program: str, matches
     return list(filter(matches, await list_files(ctx, target, program, "--no-ignore", "--files")))
 
 
-async def _files_with(ctx: ToolContext, target: Target, request: SearchRequest, program: str) -> list[str] | None:
+async def _files_with(ctx: ToolContext, target: Target, request: SearchRequest, program: str) -> list[str]:
     """Return the files that the pattern is in, also those that are ignored or binary."""
     how = ("--no-ignore", "--binary", "--files-with-matches", NAMES_IN_ONE_LINE, *options_of(request), "--", ".")
-
-    async def listed() -> tuple[list[str], list[str]]:
-        paths = [path.removeprefix("./") for path in await list_files(ctx, target, program, *how)]
-        return paths, paths
-
-    paths, changing = await _unchanged(ctx, target, listed)
-    return None if changing else list(filter(request.wants, paths))
+    paths = (path.removeprefix("./") for path in await list_files(ctx, target, program, *how))
+    return list(filter(request.wants, paths))
 
 
 async def grep_target(ctx: ToolContext, request: SearchRequest, limit: int | None, *, files_only: bool) -> ToolResult:
@@ -174,16 +131,8 @@ async def grep_target(ctx: ToolContext, request: SearchRequest, limit: int | Non
     if not _is_folder(ctx, target):
         found = await _search_file(ctx, target, request)
         return result_of(found, request.pattern, limit, files_only=files_only, tool="grep")
-    program = find_rg(ctx.vault)
-
-    async def searched() -> tuple[tuple[SearchResult, FolderReader], list[str]]:
-        reader = FolderReader(ctx, target)
-        found = await search_folder(ctx, target, request, program, reader)
-        return (found, reader), [line.path for line in found.lines]
-
-    (found, reader), changing = await _unchanged(ctx, target, searched)
-    _leave_out_changing(reader, changing)
-    found.lines = [line for line in found.lines if posixpath.dirname(line.path) not in changing]
+    program, reader = find_rg(ctx.vault), FolderReader(ctx, target)
+    found = await search_folder(ctx, target, request, program, reader)
     found.lines = [replace(line, path=posixpath.normpath(posixpath.join(target.given, line.path))) for line in found.lines]
     found.notes += reader.notes
     if not found.lines and not found.more:

@@ -6,11 +6,7 @@ of the user or of the agent asks or denies. The files left out are counted, and 
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,11 +20,7 @@ from moryflow_sdk.support.texts import composed
 
 Compiled = Sequence[tuple[Rule, Pattern]]
 
-_REASONS = {
-    "unreadable": "cannot be read",
-    "named": "a line end is in the name",
-    "changing": "their folder is changing",
-}
+_REASONS = {"unreadable": "cannot be read", "named": "a line end is in the name"}
 _NAMED = 5
 """How many of the files that were left out for one reason are named."""
 
@@ -49,7 +41,7 @@ class FolderReader:
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def leave_out(self, path: str, reason: str) -> None:
-        """Remember a file or folder that was not searched, because it is ``unreadable``, ``changing`` or badly ``named``."""
+        """Remember a file or folder that was not searched, because it is ``unreadable`` or badly ``named``."""
         self.left_out.setdefault(reason, []).append(path)
 
     def refused_paths(self, paths: Sequence[str]) -> set[str]:
@@ -105,44 +97,6 @@ class FolderReader:
         if home.startswith(folder):
             return home.removeprefix(folder)
         return "" if folder.startswith(home) and not folder.startswith(f"{home}agent-output/") else None
-
-
-_CLOCK_REALTIME_COARSE = 5
-"""The clock that Linux uses for the times of files; ``time`` has no name for it. The exact clock is up to 10 ms ahead of it."""
-
-
-def change_time() -> int:
-    """Return the time that a change of a file would get now, in nanoseconds since the epoch."""
-    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns() - 10_000_000
-
-
-def changed_since(folder: int, paths: Iterable[str], began: int) -> set[str]:
-    """Return the folders of `paths`, below the open `folder`, on whose way a link may have been since `began`.
-
-    Putting a link there changes the folder around it; the system records the time of that change, and no program can set it
-    back.
-
-    :param began: the :func:`change_time` before the search.
-    """
-    places = {posixpath.dirname(path) for path in paths}
-    return {place for place in places if _changed(folder, place.split("/"), began)}
-
-
-def _changed(folder: int, names: Sequence[str], began: int) -> bool:
-    held = os.dup(folder)
-    try:
-        for name in ("", *names):
-            if name:
-                above, held = held, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
-                os.close(above)
-            if os.fstat(held).st_ctime_ns >= began:
-                return True
-    except (OSError, ValueError):
-        return True
-    else:
-        return False
-    finally:
-        os.close(held)
 
 
 def _read_rules(rules: Iterable[Rule]) -> Compiled:

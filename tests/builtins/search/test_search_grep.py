@@ -370,36 +370,3 @@ def test_lines_are_found_as_one_by_one(toolbox, words: list[str], pattern: str) 
     lines = "\n".join(words).split("\n")
     expected = [n for n, line in enumerate(lines, 1) if re.search(pattern, line)]
     assert [int(line.split(":")[1]) for line in output.splitlines() if line.startswith("f.txt:")] == expected
-
-
-SWAPPING_RG = """#!/bin/sh
-mkdir {outside}.once || exec {rg} "$@"  # a search lists beside it: of two that swap, one would move the folder away
-mv notes aside; ln -s {outside} notes
-{rg} --follow "$@"
-rm notes; mv aside notes
-"""
-
-
-@pytest.mark.parametrize(("tool", "args"), [(grep, {"pattern": "secret|plain"}), (glob, {"pattern": "**/*.md"})])
-async def test_what_was_a_link_while_rg_ran_is_not_believed(toolbox, monkeypatch, tmp_path, tool, args) -> None:
-    """``rg`` opens by name what it has listed; nothing from outside comes back when a link was there meanwhile (R12)."""
-    outside = tmp_path / "elsewhere"
-    outside.mkdir()
-    for name in ("a.md", "other.md"):
-        (outside / name).write_text("top secret")
-    toolbox.fill({"notes/a.md": "plain", "b.md": "plain"})
-    stand_in(monkeypatch, tmp_path / "swapping", SWAPPING_RG.format(outside=outside, rg=ripgrep._find_rg()))
-    output = (await toolbox.arun(tool, **args)).output
-    assert "notes/a.md" in output and "b.md" in output
-    assert "secret" not in output and "other" not in output
-
-
-async def test_a_folder_that_keeps_changing_is_left_out_and_named(toolbox, monkeypatch, tmp_path) -> None:
-    """Nothing says whether a link was there (R12, S2.13)."""
-    toolbox.fill({"busy/a.md": "needle", "b.md": "needle"})
-    rg = ripgrep._find_rg()
-    stand_in(monkeypatch, tmp_path / "busy", f'#!/bin/sh\n{rg} "$@"\nsleep 0.05\n: >busy/new.$$\n')
-    said = "[not searched, their folder is changing: busy/]"
-    assert (await toolbox.arun(grep, pattern="needle")).output.splitlines() == ["b.md:1:needle", said]
-    listed = (await toolbox.arun(glob, pattern="**/*.md")).output
-    assert listed.splitlines() == ["b.md", said.replace("searched", "listed")]
