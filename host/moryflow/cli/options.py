@@ -1,6 +1,6 @@
 """What the commands share: the common flags, and the click group of a noun and its verbs (``session list``).
 
-Flags may stand before or after the verb; the last one given counts.
+The common flags may stand before or after the verb; the last one given counts.
 """
 
 from __future__ import annotations
@@ -102,24 +102,9 @@ class _Folder(click.Path):
         return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
-class Words(click.Choice[str]):
-    """A choice that also accepts synonyms, which its help does not list.
-
-    :param others: the offered word that each synonym stands for.
-    """
-
-    def __init__(self, *offered: str, **others: str) -> None:
-        super().__init__(offered)
-        self._others = others
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert(self._others.get(value, value), param, ctx)
-
-
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
-MODE = Words("agent", "full_access", ask="agent")
-ON_ASK = Words("prompt", "deny", "fail", reject="deny", stop="fail")
-"""The words for answers to a question, ``reject`` and ``stop``, are accepted too, so that a script need not tell them apart."""
+MODE = click.Choice(["agent", "full_access"])
+ON_ASK = click.Choice(["prompt", "deny", "fail"])
 
 HOST: tuple[Settings, ...] = (
     (("--vault",), {"type": _Folder(readable=False), "help": "The folder to work in (default: the current one)."}),
@@ -134,7 +119,7 @@ HOST: tuple[Settings, ...] = (
 """Flags of every command that opens a host."""
 JSON = _switch("--json", "as_json", help="Print JSON.")
 OUTPUT: Settings = (
-    ("--output", "--format", "form"),
+    ("--output", "form"),
     {"type": click.Choice(["text", "json"]), "help": "json is the same as --json."},
 )
 YES = _switch("-y", "--yes", help="Answer this command's own questions with yes.")
@@ -419,48 +404,3 @@ def noun(name: str, does: str, kind: type[NounGroup] = NounGroup) -> NounGroup:
     def group(_: Flags) -> None: ...
 
     return group
-
-
-def with_flags_behind_verb(args: list[str], program: click.Command, find: Callable[[str], click.Command | None]) -> list[str]:
-    """Move flags that stand before the verb and belong to it behind it, and return the arguments of `program`.
-
-    ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
-
-    :param find: returns the command of that name.
-    """
-    if not args or not args[0].startswith("-"):
-        return args
-    for at, word in enumerate(args):
-        if word == "--":
-            break
-        command = None if word.startswith("-") else find(word)
-        if command is not None and (split := _split_flags(args[:at], program, command)) is not None:
-            kept, moved = split
-            return [*kept, word, *moved, *args[at + 1 :]]
-    return args
-
-
-def _split_flags(words: list[str], program: click.Command, command: click.Command) -> tuple[list[str], list[str]] | None:
-    """Return the flags of `program` and those of `command`; ``None`` if one is unknown or lacks its value."""
-    own, others = _options(program), {} if isinstance(command, click.Group) else _options(command)
-    kept: list[str] = []
-    moved: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, equals, _ = word.partition("=") if word.startswith("--") else (word[:2], word[2:], "")
-        option = others.get(name) or own.get(name)
-        if option is None:
-            return None
-        place = moved if name in others else kept
-        place.append(word)
-        optional = isinstance(option.flag_value, str)  # its value follows an equals sign, or a blank behind the verb
-        if not (equals or option.is_flag or option.count or optional):
-            if (value := next(rest, None)) is None:
-                return None
-            place.append(value)
-    return kept, moved
-
-
-def _options(command: click.Command) -> dict[str, click.Option]:
-    found = [param for param in command.params if isinstance(param, click.Option)]
-    return {name: option for option in found for name in (*option.opts, *option.secondary_opts)}

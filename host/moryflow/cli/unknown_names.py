@@ -5,8 +5,7 @@ Each is only a warning: the plugin that brings the name may be installed later.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from moryflow_sdk.support.texts import did_you_mean
@@ -17,25 +16,16 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 _AGENT = "agents.runtime.agent.id"
-_ESTIMATOR = "agents.runtime.compaction.estimator"
 
 
 def unknown_names(host: Host) -> Iterator[Problem]:
     """Yield a problem, with its line, for each name in the configuration that does not exist."""
-    from moryflow.compaction.measure import known_estimators
-
     yield from unknown_agent(host)
-    estimator, known = host.config.get(_ESTIMATOR), known_estimators(host.plugin_set)
-    if estimator and estimator not in known:
-        text = f"there is no estimator {str(estimator)[:60]!r}; four characters count as a token"
-        yield _problem(host, _ESTIMATOR, text, str(estimator), known, f"one of {', '.join(known)}")
     plugins = {record.name for record in host.plugin_set.records}
     for name in host.config.get("disabledPlugins") or ():
         if name not in plugins:
             text = f"there is no plugin {name!r}, so nothing is switched off"
             yield _problem(host, "disabledPlugins", text, str(name), plugins, "moryflow plugin list")
-    for hook in ("before", "after"):
-        yield from _unknown_tools(host, f"agents.runtime.hooks.tool.{hook}")
 
 
 def unknown_agent(host: Host) -> Iterator[Problem]:
@@ -44,22 +34,6 @@ def unknown_agent(host: Host) -> Iterator[Problem]:
     if agent and agent not in offered:
         text = f"there is no agent {agent!r} to choose; the default one answers, and asks before every call"
         yield _problem(host, _AGENT, text, agent, offered, "moryflow agent list", "agent_unknown")
-
-
-def _unknown_tools(host: Host, key: str) -> Iterator[Problem]:
-    """Yield a problem for each entry of a configured hook that can never apply."""
-    for layer in reversed(host.config.layers):
-        path = tuple(key.split("."))
-        if isinstance(entries := layer.find(path), list):
-            break
-    else:
-        return
-    for index, entry in enumerate(entries):
-        name = entry.get("tool") if isinstance(entry, Mapping) else None
-        if isinstance(name, str) and name and not any(fnmatchcase(tool, name) for tool in host.tools):
-            text = f"{key}[{index}]: there is no tool {name!r}, so it does nothing"
-            hint = did_you_mean(name, host.tools).removeprefix("; ") or "moryflow tool list"
-            yield layer.problem((*path, index, "tool"), text, hint=hint, code="config_value")
 
 
 def _problem(

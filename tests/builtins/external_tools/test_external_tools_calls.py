@@ -36,9 +36,10 @@ def test_one_consent_is_enough(box):
     file.write_text(SAY.replace('"plain"', '"other"'), encoding="utf-8")
     changed = box.bench.cli("tool", "run", "plain")
     assert changed.returncode == 2 and "it has changed since you allowed it" in changed.stderr
-    assert box.bench.cli("tool", "run", "plain", "-y").stdout == "other\n"
+    assert box.bench.cli("tool", "allow", "mine").returncode == 0
+    assert box.bench.cli("tool", "run", "plain").stdout == "other\n"
     assert box.bench.cli("config", "set", "agents.runtime.tools.external.enabled", "false").returncode == 0
-    off = box.bench.cli("tool", "run", "plain", "-y")
+    off = box.bench.cli("tool", "run", "plain")
     assert off.returncode == 2 and "config unset agents.runtime.tools.external.enabled" in off.stderr
 
 

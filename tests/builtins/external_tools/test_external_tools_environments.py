@@ -91,7 +91,7 @@ def greet(box, wheel, made, monkeypatch):
 
 
 def test_it_is_installed_when_a_person_says_so(box, wheel):
-    """Not before, and never by itself: `tool install`, or the question of `tool run`, which -y answers (CONTRACT §1)."""
+    """Not before, and never by itself: `tool install`, with a question that -y answers (CONTRACT §1)."""
     file = box.write("greet", GREET.format(dependency=wheel("greeting", GREETING)))
     box.enable(ALLOW)
     listed = box.bench.cli("tool", "list")
@@ -99,12 +99,12 @@ def test_it_is_installed_when_a_person_says_so(box, wheel):
         "greet.py: it needs packages that are not installed yet: greeting" in listed.stderr
         and "moryflow tool install greet.py" in listed.stderr
     )
-    refused = box.bench.cli("tool", "run", "greet", "--name", "Ada")
+    refused = box.bench.cli("tool", "install", "greet.py")
     assert refused.returncode == 2 and "Nobody can be asked" in refused.stderr
     assert not environment_of(file, box.bench.home / "data" / "external_tools").installed()
-    done = box.bench.cli("tool", "run", "greet", "--name", "Ada", "-y")
-    assert (done.returncode, done.stdout) == (0, "Hi Ada!\n")
-    assert "installing greeting" in done.stderr
+    done = box.bench.cli("tool", "install", "greet.py", "-y")
+    assert done.returncode == 0 and "installing greeting" in done.stderr
+    assert box.bench.cli("tool", "run", "greet", "--name", "Ada").stdout == "Hi Ada!\n"
     again = box.bench.cli("tool", "install", "greet.py", "-y", "--json")
     assert json.loads(again.stdout)["installed"] is False
 
@@ -208,7 +208,7 @@ def test_a_block_that_cannot_be_read_names_the_file_to_mend(box):
     """Not as a fault of ours: exit code 2, the file, and the command that opens it (D57, CONTRACT 1)."""
     path = box.write("mine", "# /// script\n# dependencies = ['x'\n# ///\ndef size(): ...\n")
     box.enable()
-    done = box.bench.cli("tool", "run", "size")
+    done = box.bench.cli("tool", "install", str(path))
     assert done.returncode == 2 and f'{path}: the "# /// script" block in line 1: not valid TOML' in done.stderr
     assert f"  next: $EDITOR {path}" in done.stderr
 

@@ -21,14 +21,6 @@ def test_help_and_version_load_nothing_heavy(cli: Any, flag: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(("older", "word"), [("ask", "agent"), ("full_access", "full_access")])
-def test_the_older_name_of_a_mode_is_understood_and_not_offered(cli: Any, older: str, word: str) -> None:
-    """`ask` was never a mode of its own (D1)."""
-    cli("run", "-y", "-m", cli.script("done"), "--mode", older, "--on-ask", "reject", "hi")
-    assert json.loads(cli("session", "list", "--json").stdout)[0]["mode"] == word
-    assert "ask" not in cli("tool", "run", "--help").stdout.partition("--mode")[2].partition("]")[0]
-
-
 def test_without_a_key_a_person_is_offered_the_local_model(cli: Any, at_terminal: Any) -> None:
     """Size and place are said first; whoever says no is told which variables hold a key (issue 17, first minutes)."""
     cli.config(disabledPlugins=[])
@@ -48,20 +40,6 @@ def test_verbs_of_sessions_are_listed_in_one_place_and_work_in_both(cli: Any) ->
         assert f"\n  {verb} " not in cli("--help").stdout
         assert f"\n  {verb} " in cli("session", "--help").stdout
         assert cli(verb, "--help").stdout.partition("\n")[2] == cli("session", verb, "--help").stdout.partition("\n")[2]
-
-
-def test_doctor_names_a_library_that_is_outside_what_moryflow_is_made_for(monkeypatch: Any) -> None:
-    """An installer that was given other bounds put another release there (issue 17)."""
-    from importlib import metadata
-
-    from moryflow.cli.commands.doctor import _libraries
-
-    assert [item.state for item in _libraries()] == ["ok"]
-    monkeypatch.setattr(metadata, "requires", lambda _: ["pluggy>=99", "nowhere-at-all>=1", "absent; extra == 'more'"])
-    found = {item.text.partition(" ")[0]: (item.state, item.next_step) for item in _libraries()}
-    assert found["pluggy"] == ("warning", "python3 -m pip install 'pluggy>=99'")
-    assert found["nowhere-at-all"] == ("bad", "python3 -m pip install 'nowhere-at-all>=1'")
-    assert len(found) == 2
 
 
 def test_help_names_every_command_also_those_of_plugins(cli: Any) -> None:
@@ -203,14 +181,3 @@ def test_the_prepared_page_is_what_the_command_line_prints(cli: Any, flag: str) 
         for code in (f"from moryflow.cli import main; main([{flag!r}])", ENTRY.format(flag=flag))
     )
     assert (prepared.stdout, prepared.stderr) == (computed.stdout, "[]\n")
-
-
-def test_flags_of_a_turn_may_stand_before_the_verb(cli: Any) -> None:
-    """``moryflow -m MODEL --output json run hi`` is ``moryflow run -m MODEL --output json hi`` (CONTRACT §1)."""
-    done = cli("-q", "-m", cli.script("hello"), "--output=json", "--max-steps", "3", "run", "hi")
-    assert done.returncode == 0 and json.loads(done.stdout)["text"] == "hello"
-    done = cli("-c", "-m", cli.script("again"), "run", "hi")
-    assert (done.returncode, done.stdout) == (0, "again\n")
-    assert len(json.loads(cli("session", "list", "--all", "--output", "json").stdout)) == 1
-    assert cli("--output", "json", "session", "list").stdout.startswith("[")
-    assert cli("-m", "x").returncode == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -136,25 +135,6 @@ def test_the_path_of_an_image_that_is_pasted_attaches_it(cli: Any, at_prompt: Be
     assert terminal.quit() == 0
     [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
     assert node["payload"]["images"] and f'@"{image}" what is it?' in node["payload"]["text"]
-
-
-def test_an_image_is_pasted_from_the_clipboard(cli: Any, at_prompt: Begin) -> None:
-    """A program that reads the clipboard prints a PNG, and Ctrl-V attaches it; one that prints no image is passed over."""
-    programs = cli.vault.parent / "programs"
-    programs.mkdir()
-    (cli.vault.parent / "copied.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
-    for name, line in (("wl-paste", "echo text"), ("xclip", f"cat '{cli.vault.parent / 'copied.png'}'")):
-        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
-        (programs / name).chmod(0o700)
-    cli.environ |= {"PATH": f"{programs}:{os.environ['PATH']}", "WAYLAND_DISPLAY": "w", "DISPLAY": ":0"}
-    terminal = at_prompt("-m", cli.script("seen"))
-    terminal.type("\x16")
-    terminal.expect(".png")
-    terminal.type("what is it?\r")
-    terminal.expect("seen")
-    assert terminal.quit() == 0
-    [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
-    assert len(node["payload"]["images"]) == 1 and node["payload"]["text"].endswith("what is it?")
 
 
 def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_prompt: Begin) -> None:

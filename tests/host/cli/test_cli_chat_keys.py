@@ -52,19 +52,6 @@ def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_prompt: Be
     assert terminal.quit() == 0
 
 
-def test_a_pager_that_fails_is_named(cli: Any, at_prompt: Begin) -> None:
-    """And what it should have shown is printed."""
-    cli.environ = {"PAGER": "false"}
-    terminal = at_prompt("-m", cli.script(cli.listing(0), "listed"))
-    terminal.type("list\r")
-    terminal.expect("listed")
-    terminal.expect("\n>")
-    terminal.type("\x0f")
-    terminal.expect("$PAGER (false)")
-    terminal.expect("row 39\n")
-    assert terminal.quit() == 0
-
-
 # ---------------------------------------------------------------- the queue
 
 

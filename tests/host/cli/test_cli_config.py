@@ -192,13 +192,6 @@ def test_an_unknown_agent_in_the_configuration_is_not_fatal(cli: Any) -> None:
     assert cli("run", "-m", cli.script("fine"), "--agent", "nobody", "hi").returncode == 2
 
 
-def test_an_unknown_estimator_is_named_with_those_there_are(cli: Any) -> None:
-    """Characters are counted, and the check says what it takes (S0.17)."""
-    cli.config(agents={"runtime": {"compaction": {"estimator": "tiktoken"}}})
-    said = cli("config", "check").stdout
-    assert "there is no estimator 'tiktoken'" in said and "one of chars" in said
-
-
 def test_doctor_names_what_is_wrong_and_what_fixes_it(cli: Any) -> None:
     """One line per thing, exit code 3 when something is broken (CONTRACT §1)."""
     cli.environ = {"MORYFLOW_MODEL": cli.script("x")}

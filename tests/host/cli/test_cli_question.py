@@ -76,12 +76,6 @@ def test_always_is_offered_only_where_it_does_something() -> None:
     assert "[a]lways" not in once.keys and "always" not in once.text
 
 
-def test_a_question_stored_by_an_earlier_version_is_shown() -> None:
-    """It has patterns and no preview (D65)."""
-    old = {"tool": "bash", "targets": ["shell:make"], "reason": "no rule", "remember": ["make", "npm test"]}
-    assert "  ! no rule\n  always: make, npm test" in question(old).text
-
-
 def test_a_question_says_what_will_run_then_what_is_unusual_then_what_always_stores() -> None:
     """As it was written, line by line; nothing between where nothing is unusual, and no words of our files (R33)."""
     asked = {"tool": "bash", "domain": "bash", "targets": ["shell:cd sub &&\n\tmake all"], "folder": "vault:/sub"}

@@ -41,9 +41,9 @@ def test_arguments_one_by_one_and_as_json(cli: Any, words: list[str], output: st
     assert (done.returncode, done.stdout) == (0, output + "\n")
 
 
-@pytest.mark.parametrize("words", [["--json"], ["--format", "json"], ["--output=json"], ["--format=json"]])
+@pytest.mark.parametrize("words", [["--json"], ["--output=json"]])
 def test_the_result_as_json_is_asked_for_as_everywhere(cli: Any, words: list[str]) -> None:
-    """`--json` alone means output here too, `--format` is `--output`; the words may stand before the tool's name."""
+    """`--json` alone means output here too; the words may stand before the tool's name."""
     for given in (["hello", "--name", "Ann", *words], [*words, "hello", "--name", "Ann"]):
         done = cli("tool", "run", *given)
         assert (json.loads(done.stdout)["output"], done.stderr) == ("Hello, Ann! ", "")

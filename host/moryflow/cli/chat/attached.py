@@ -229,9 +229,6 @@ class AttachedChatHost:
     async def plugins(self) -> Sequence[PluginLine]:
         return [PluginLine(**{"error": "", **one}) for one in (await self._server.init(self._session.id))["plugins"]]
 
-    async def shortens_itself(self) -> bool:
-        return bool((await self._server.compaction_settings())["enabled"])
-
     # ------------------------------------------------------------ to change
 
     async def new(self, **chosen: Unpack[Choice]) -> None:

@@ -20,7 +20,6 @@ from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.terminal import first_line, plain, say
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
-from moryflow.cli.terminal.question_text import show_whole
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.plugins.consent import consent_command
 
@@ -45,7 +44,6 @@ class Conversation(Talk):
         super().__init__(host, flags, chosen)
         self._slash = Slash(self)
         self._code = 0
-        self._too_long = False
         self._view.in_place = self._in_chat
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
         host.subscribe(self._asker or self._view)
@@ -72,7 +70,7 @@ class Conversation(Talk):
         host, at_terminal = self.host, source.interactive
         told = at_terminal and not self.flags.quiet
         if self._asker is not None:
-            self._asker.read, self._asker.show_whole = source.answer, self._show_whole
+            self._asker.read = source.answer
             if at_terminal:
                 self._asker.pause_asking()
         if told:
@@ -112,7 +110,6 @@ class Conversation(Talk):
             await self._stoppable(self.host.settled())
             await self._consent()
             await self._stoppable(self._run_line(line))
-            await self._offer_compaction()
         except Quit:
             return False
         except click.Abort:
@@ -199,15 +196,6 @@ class Conversation(Talk):
         if result.prompt:
             await self.turn(result.prompt, foreign=result.foreign)
 
-    async def _offer_compaction(self) -> None:
-        """If the conversation no longer fits and is not compacted automatically, ask whether to write a summary."""
-        full, self._too_long = self._too_long, False
-        if not (full and self._source.interactive) or await self.host.shortens_itself():
-            return
-        if await self._confirmed("The conversation no longer fits into the model. Write a summary and continue?"):
-            await self._slash.take("/compact")
-            await self.turn(None)
-
     async def turn(self, text: str | None, *, foreign: bool = False) -> None:
         """Run one turn, or continue without a new prompt. Ctrl-C stops the turn, not the program.
 
@@ -223,7 +211,6 @@ class Conversation(Talk):
         if at_terminal:
             self._view.totals()
         self._code = result.exit_code or self._code  # a later turn must not hide that an earlier one went wrong
-        self._too_long = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
             self._source.take_all_back()
             say("stopped; what was done so far is kept")
@@ -243,12 +230,6 @@ class Conversation(Talk):
             yield
         finally:
             self._asker.pause_asking()
-
-    async def _show_whole(self, text: str) -> None:
-        from prompt_toolkit.application import in_terminal
-
-        async with in_terminal():
-            await show_whole(text)
 
 
 def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk.support.texts import visible
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import create_app_session, in_terminal
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.application.current import get_app
 from prompt_toolkit.completion import DynamicCompleter
 from prompt_toolkit.document import Document
@@ -35,8 +35,7 @@ from moryflow.cli.terminal import brief, cut, streams, terminal_width, use_colou
 from moryflow.cli.terminal.interrupts import ASIDES
 from moryflow.cli.terminal.stdin import ALONE, LETTERS, PASTED
 
-from . import LineSource, PickItem
-from .clipboard import Clipboard, image_of
+from . import LineSource, PickItem, image_of
 from .completion import ItemCompleter, LineCompleter, completed
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ class TerminalInput(LineSource):
         self._ignores_keys = False
         """The user was typing when the question came: their keys answer nothing until they pause."""
         self._draft = Document()
-        self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()
         self._arrived = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -314,7 +312,6 @@ class TerminalInput(LineSource):
         keys.add("c-j", filter=enters)(lambda _: self._enter())
         keys.add("c-j", filter=~enters)(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
-        keys.add("c-v")(lambda _: self._paste_image())
         keys.add("<bracketed-paste>")(lambda event: self._paste(event.data))
         keys.add("c-c")(lambda _: self._clear())
         keys.add("tab", filter=~asked & Condition(self._is_command))(lambda _: self._complete_command())
@@ -401,13 +398,9 @@ class TerminalInput(LineSource):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         self._buffer.insert_text((self._answer is None and image_of(text)) or text)
 
-    async def _paste_image(self) -> None:
-        self._buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
-
     async def _show_last(self) -> None:
         if self._last_view is not None:
-            async with in_terminal():
-                await self._last_view.show_last()
+            await self._last_view.show_last()
 
     def _note_text(self) -> None:
         """Search the open list for what is typed; answer with a letter that stands alone, unless a key follows at once."""

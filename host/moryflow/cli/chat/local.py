@@ -181,9 +181,6 @@ class LocalChatHost:
         records = self._host.plugin_set.records
         return [PluginLine(one.name, one.version, one.tier, one.status, one.error) for one in records]
 
-    async def shortens_itself(self) -> bool:
-        return self._host.compaction.settings(self._host.config).automatic
-
     # ------------------------------------------------------------ to change
 
     async def new(self, **chosen: Unpack[Choice]) -> None:

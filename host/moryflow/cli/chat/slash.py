@@ -185,24 +185,11 @@ class AgentCommands:
             say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
 
     async def switch(self, name: str, rest: str) -> str:
-        """Change to the agent `name`, and return the prompt for it: `rest`, or the plan's hand-over from planner to builder."""
+        """Change to the agent `name`, and return the prompt for it: `rest`, or from planner to builder :data:`HAND_OVER`."""
         before = self._talk.host.agent
-        hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._has_new_plan()
+        hands_over = not rest and (before, name) == (PLANNER, BUILDER)
         await self.agent(name)
         return HAND_OVER if hands_over else rest
-
-    async def _has_new_plan(self) -> bool:
-        """Return whether the planner has answered since the last hand-over."""
-        path = await self._talk.host.path(self._talk.host.row.id)
-        handed = [place for place, node in enumerate(path) if node.kind == "user" and node.payload["text"] == HAND_OVER]
-        since = path[handed[-1] :] if handed else path
-        changes = [node.payload["agent"] for node in since if "agent" in node.payload]
-        agent = PLANNER if not handed and changes[:1] != [PLANNER] else BUILDER  # the agent before the first change
-        for node in since:
-            agent = node.payload.get("agent", agent)
-            if node.kind == "assistant" and agent == PLANNER:
-                return True
-        return False
 
     async def children(self, name: str) -> None:
         talk = self._talk
@@ -243,12 +230,11 @@ class AgentCommands:
 
     async def show(self, approval: str) -> None:
         from moryflow.cli.commands.approval import open_questions, whole_question
-        from moryflow.cli.terminal.question_text import show_whole
 
         host, waiting = self._talk.host, self._talk.waiting
         approval = approval or (waiting[0] if len(waiting) == 1 else "")
         if approval:
-            await show_whole(whole_question(await host.approval(approval)))
+            say(whole_question(await host.approval(approval)))
         else:
             say(open_questions(await host.approvals()))
 

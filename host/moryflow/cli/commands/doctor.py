@@ -76,7 +76,6 @@ class DoctorFinding:
 def _place(host: Host, vault: Path | None) -> Iterable[DoctorFinding]:
     """Yield what concerns this machine and the user's own files, in the order in which a run needs it."""
     yield DoctorFinding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}")
-    yield from _libraries()
     yield from _home(host.home)
     problems = [*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_names(host)]
     for problem in problems:
@@ -103,32 +102,6 @@ def _place(host: Host, vault: Path | None) -> Iterable[DoctorFinding]:
         yield DoctorFinding("vault", "warning", text, "work in a project's folder instead")
     else:
         yield DoctorFinding("vault", "ok", str(folder))
-
-
-def _libraries() -> Iterable[DoctorFinding]:
-    """Compare the installed libraries with the versions that Moryflow's own package requires."""
-    from importlib.metadata import PackageNotFoundError, requires, version
-
-    from packaging.requirements import Requirement
-
-    outside: list[DoctorFinding] = []
-    try:
-        requirements = [Requirement(line) for line in requires("moryflow") or ()]
-    except PackageNotFoundError:  # run from a source folder, without being installed
-        return
-    for item in requirements:
-        if item.marker is not None and not item.marker.evaluate({"extra": ""}):
-            continue
-        step = f"python3 -m pip install '{item.name}{item.specifier}'"
-        try:
-            installed = version(item.name)
-        except PackageNotFoundError:
-            outside.append(DoctorFinding("library", "bad", f"{item.name} is not installed", step))
-            continue
-        if not item.specifier.contains(installed, prereleases=True):
-            text = f"{item.name} {installed} is installed; Moryflow is made for {item.specifier}"
-            outside.append(DoctorFinding("library", "warning", text, step))
-    yield from outside or (DoctorFinding("libraries", "ok", "the versions that Moryflow is made for"),)
 
 
 def _home(home: Path) -> Iterable[DoctorFinding]:

@@ -45,7 +45,7 @@ def _row(info: HookInfo, implementations: Iterable[Implementation]) -> dict[str,
 @command.command("fire", cls=InputCommand)
 @click.argument("hook")
 @click.option("--args", "given", metavar="JSON", help="The hook's arguments by name, as JSON; - reads standard input.")
-@click.option("--output", "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--output", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("value", required=False)
 @host_options
 def fire(flags: Flags, hook: str, given: str | None, value: str | None, output: str) -> int:

@@ -19,7 +19,7 @@ from moryflow.cli.terminal import as_json, at_terminal, columns, plain, say, sho
 from moryflow.cli.terminal.streams import stdout
 from moryflow.runtime.documents import tool_json
 
-from .tool_files import allow, check, install, missing_hint, offer_file
+from .tool_files import allow, check, install, missing_hint
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import RegisteredTool
@@ -80,11 +80,10 @@ def _find(host: Host, name: str) -> RegisteredTool:
 @click.argument("name")
 @click.option("--args", "given", metavar="JSON", help="The arguments as a JSON object; - reads it from standard input.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--format", "shape", hidden=True)
 @click.option("--mode", type=MODE, help="What the call may do.")
 @click.option("--on-ask", type=ON_ASK, help="What to do with a question.")
 @click.option("--agent", help="The agent whose tools and rules hold.")
-@click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access, and what the tool's file needs.")
+@click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access.")
 @host_options
 @click.pass_context
 def run_tool(
@@ -93,7 +92,6 @@ def run_tool(
     name: str,
     given: str | None,
     output: str,
-    shape: str | None,
     mode: str | None,
     on_ask: OnAsk | None,
     agent: str | None,
@@ -111,15 +109,9 @@ def run_tool(
         from moryflow.cli.terminal.render import TerminalView
         from moryflow.kernel.outcome import RunOptions
 
-        given_flags = flags._replace(yes=flags.yes or sure)
-        confirm_mode(mode, given_flags)
-        await offer_file(host, name, given_flags)
+        confirm_mode(mode, flags._replace(yes=flags.yes or sure))
         tool = _find(host, name).tool
         form = "json" if flags.as_json else output
-        if shape is not None and "format" in tool.parameters.get("properties", {}):
-            ctx.args += ["--format", shape]  # the tool's own
-        elif shape is not None:
-            form = click.Choice(["text", "json"]).convert(shape, None, ctx)
         args = tool_arguments(tool, given, ctx.args)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
         asks: OnAsk = on_ask or ("prompt" if at_terminal() else "deny")

@@ -9,7 +9,7 @@ import click
 
 from moryflow.cli.open_host import from_host, own_home, with_host
 from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal import at_terminal, plain, say, show
+from moryflow.cli.terminal import plain, say, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,28 +132,6 @@ async def install_environment(found: ToolEnvironment, path: Path, flags: Flags) 
             say(f"moryflow: {text}")
 
     await asyncio.to_thread(found.install, progress)
-
-
-async def offer_file(host: Host, tool: str, flags: Flags) -> None:
-    """If a file that is not loaded seems to define `tool`, offer to allow it and to install what it needs, and load it."""
-    switch = host.config.get(SWITCH)
-    if tool in host.tools or switch is False:
-        return
-    from moryflow.cli.terminal.stdin import confirm
-    from moryflow.plugins.consent import Consents
-
-    for path in _defining(host.home, tool)[:1]:
-        consents = Consents(host.home)
-        if consents.is_waiting(path) or not (switch or consents.of_content(path) == "allowed"):
-            if not (at_terminal() or flags.yes):
-                return
-            question = f"{path} seems to have {tool!r}, and would run with your rights. Allow it as it is now?"
-            confirm(question, flags, command=f"moryflow tool allow {path.name}")
-            consents.give(path)
-        found = environment(host, path)
-        if found is not None and not found.installed():
-            await install_environment(found, path, flags)
-        await host.refresh()
 
 
 def missing_hint(host: Host, tool: str) -> tuple[str, str]:

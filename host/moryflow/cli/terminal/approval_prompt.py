@@ -15,7 +15,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 
 from . import folded, plain, use_colour
-from .question_text import QuestionText, question, show_whole
+from .question_text import QuestionText, question
 from .render import TerminalView
 from .stdin import LETTERS, discard_typed, keys_at_once, read_key
 from .streams import stderr
@@ -42,7 +42,6 @@ class TerminalAsker:
         could push the question off the screen.
     :ivar read: shows the answers on offer and returns the letter of one as soon as it is pressed alone, or else the next line,
         with its end; empty at the end of input. A conversation sets its own.
-    :ivar show_whole: shows a text that is longer than the screen.
     """
 
     def __init__(self, answers: Answers, view: TerminalView) -> None:
@@ -50,7 +49,6 @@ class TerminalAsker:
         self._view = view
         self._later: deque[Callable[[], None]] = deque()
         self.read: Callable[[str], Awaitable[str]] = read_answer
-        self.show_whole: Callable[[str], Awaitable[None]] = show_whole
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Event] = {}
@@ -138,7 +136,7 @@ class TerminalAsker:
                 return
             self._view.pause()
             self._on_screen = event.data["approval_id"]
-            answer = await _answer(event, self.read, self.show_whole)
+            answer = await _answer(event, self.read)
             self._on_screen = ""
             try:
                 if answer is None:
@@ -166,9 +164,7 @@ async def read_answer(keys: str) -> str:
         return await read_key("".join(LETTERS.findall(keys)))
 
 
-async def _answer(
-    event: Event, read: Callable[[str], Awaitable[str]], show_all: Callable[[str], Awaitable[None]]
-) -> ApprovalReply | None:
+async def _answer(event: Event, read: Callable[[str], Awaitable[str]]) -> ApprovalReply | None:
     """Ask until an answer is given, and return it; ``None`` at the end of an input that is not a terminal."""
     exact = False
 
@@ -186,7 +182,7 @@ async def _answer(
         asked = _question(event, exact)  # the terminal's size may have changed
         word = line.strip().lower().removeprefix("/")
         if word in _VIEW:
-            await show_all(asked.whole)
+            stderr().write(asked.whole)
         elif word in _CHANGES and asked.other:
             exact = _CHANGES[word]
             stderr().write(f"{_question(event, exact).always}\n")

@@ -6,19 +6,16 @@ cannot imitate the question. A text that is too long loses its middle, so neithe
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from moryflow_sdk.support.texts import in_words, visible
 
 from . import fitting
-from .streams import stderr
 
 LEAST_COLUMNS = 20
 """The fewest columns that a terminal is taken to have."""
@@ -108,7 +105,7 @@ def _lines(request: Mapping[str, Any], whose: str, columns: int, rows: int, exac
     head = _field("? ", f"{visible(whose)}{visible(tool)} wants to {verb}", columns, few, words=True)
     folder = str(request.get("folder", ROOT))
     where = [] if folder == ROOT else _field("  in ", visible(in_words(folder)), columns, few)
-    unusual = visible(str(request.get("unusual", request.get("reason", ""))))  # an earlier version stored the reason alone
+    unusual = visible(str(request.get("unusual", request.get("reason", ""))))
     below = _field("  ! ", unusual, columns, few, words=True) if unusual else []
     below += _always(request, columns, few, exact)
     if request.get("preset"):
@@ -156,10 +153,7 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
 
 
 def _always(request: Mapping[str, Any], columns: int, rows: int, exact: bool) -> list[str]:
-    """Return the lines on what *always* stores; a question stored by an earlier version has only the patterns."""
-    remember = request.get("remember") or ()
-    patterns = ", ".join((remember,) if isinstance(remember, str) else map(str, remember))
-    said = str((request.get("exact") if exact else None) or request.get("always", patterns) or "").removeprefix("stores: ")
+    said = str((request.get("exact") if exact else None) or request.get("always", "")).removeprefix("stores: ")
     return _field("  always: ", visible(said), columns, rows, words=True) if said else []
 
 
@@ -198,19 +192,3 @@ def _without_middle(items: Sequence[list[str]], most: int, what: str, columns: i
         gap = f"  … {len(items) - first - last:,} more {what} …"
         items = [*items[:first], [gap if len(gap) <= columns else f"{gap[: columns - 1]}…"], *items[-last:]]
     return [line for item in items for line in item]
-
-
-async def show_whole(text: str) -> None:
-    """Show a text that is longer than the screen: with ``$PAGER`` if that is set, else as it is."""
-    command = os.environ.get("PAGER") if sys.stderr.isatty() else None
-    if not command:
-        stderr().write(text)
-        return
-    pager = await asyncio.create_subprocess_shell(command, stdin=PIPE, stdout=sys.stderr.fileno())
-    try:
-        await pager.communicate(text.encode("utf-8", "replace"))
-    finally:
-        if pager.returncode is None:
-            pager.terminate()
-    if pager.returncode:
-        stderr().write(f"moryflow: $PAGER ({command}) ended with {pager.returncode}; without it:\n{text}")

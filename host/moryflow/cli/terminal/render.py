@@ -18,7 +18,7 @@ from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
 from . import brief, cut, failure_line, first_line, folded, is_dumb, plain, use_colour
-from .question_text import preview_lines, rows_of, screen, show_whole
+from .question_text import preview_lines, rows_of, screen
 from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
 
@@ -180,7 +180,7 @@ class TerminalView:
         if stored and self.whole is not None:
             with suppress(MoryflowError):  # no longer stored: show what the model read of it
                 output = await self.whole(stored)
-        await show_whole(plain(f"• {call}\n{output}".rstrip("\n") + "\n"))
+        stderr().write(plain(f"• {call}\n{output}".rstrip("\n") + "\n"))
 
     def _flush(self) -> None:
         if self._markdown:
