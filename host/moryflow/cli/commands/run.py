@@ -39,9 +39,7 @@ class _RunWords(TurnWords):
 @click.command("run", cls=TurnCommand)
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
-@click.option(
-    "--output", "output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True
-)
+@click.option("--output", "output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
 @click.option("--schema", metavar="JSON|PATH", help="A JSON Schema that the answer must fit; the value is printed.")
 @turn_options
 def command(
