@@ -219,7 +219,7 @@ class Database:
         try:
             return work()
         except FAILURES as error:
-            raise store_error(error, self.path, reading=True) from error
+            raise store_error(error, self.path) from error
 
     def close(self) -> None:
         """Finish the last write and close; the writer closes last, so that it writes the log into the file."""
@@ -254,7 +254,7 @@ class Database:
         except FAILURES as error:
             if code_of(error) in _BROKEN:
                 lane.drop()
-            raise store_error(error, self.path, reading=not lane.writes) from error
+            raise store_error(error, self.path) from error
         if lane.writes and not lane.is_current():
             message = "the session database was removed or replaced while Moryflow was running; this step was not stored"
             raise StoreError(message, code="gone", where=str(self.path), next_step="start Moryflow again")

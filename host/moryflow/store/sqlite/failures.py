@@ -9,9 +9,7 @@ from pathlib import Path
 
 from moryflow.store.protocol import StoreError
 
-from .locks import NO_LOCKS, has_locks
-
-_FULL_DISK = 64 * 1024
+from .locks import NO_LOCKS
 
 
 class Damaged(sqlite3.DatabaseError):
@@ -80,9 +78,6 @@ _SENTENCES = {
 }
 
 
-_UNREAD = "the disk is full, and reading the session database needs some space; nothing was changed"
-
-
 def code_of(error: BaseException) -> str:
     """Return our code for an error of SQLite or of the operating system."""
     if isinstance(error, OSError):
@@ -96,44 +91,28 @@ def code_of(error: BaseException) -> str:
     return _CODES.get(number & 0xFF, "invalid") if isinstance(number, int) else "invalid"
 
 
-def store_error(error: BaseException, path: Path, *, reading: bool = False) -> StoreError:
+def store_error(error: BaseException, path: Path) -> StoreError:
     """Return the :class:`StoreError` for `error` about the database at `path`; the caller raises it ``from error``."""
     code, where = code_of(error), path
     if isinstance(error, DamagedRow):
         return StoreError(str(error), code=code, where=str(path), next_step=error.next_step)
-    if code in ("io", "readonly") and (locked_up := _not_writable(path)) is not None:
-        code, where = "readonly", locked_up
-    elif code == "io" and _free_bytes(path) < _FULL_DISK:
+    if code in ("io", "readonly") and (closed := _not_writable(path)) is not None:
+        code, where = "readonly", closed
+    elif code == "io" and _is_full(path):  # SQLite reports no more detail
         code = "no_space"
-    elif code == "io" and not os.access(path.parent, os.W_OK) and path.parent.exists():
-        code = "readonly"
-    elif code in ("io", "locked"):  # SQLite reports no more detail, so look for the cause
-        code = "many_files" if _opens_nothing() else code if has_locks(path.parent) else "no_locks"
     message, next_step = _SENTENCES[code]
-    if reading and code == "no_space":
-        message, next_step = _UNREAD, "free some space, then try again"
     return StoreError(f"{message} ({error})", code=code, where=str(where), next_step=next_step)
 
 
 def _not_writable(path: Path) -> Path | None:
-    """Return the database file that this process may not write, of the three that SQLite uses; its errors do not name it."""
-    files = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
+    """Return what this process may not write of the database's three files and their folder; SQLite's errors do not name it."""
+    files = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path.parent)
     return next((file for file in files if os.access(file, os.F_OK) and not os.access(file, os.R_OK | os.W_OK)), None)
 
 
-def _opens_nothing() -> bool:
-    """Return whether this process has reached its limit of open files."""
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as error:
-        return code_of(error) == "many_files"
-    return False
-
-
-def _free_bytes(path: Path) -> int:
-    """Return the free bytes of the disk, or a sufficient number if they cannot be read."""
+def _is_full(path: Path) -> bool:
     try:
         disk = os.statvfs(path.parent)
     except OSError:
-        return _FULL_DISK
-    return disk.f_bavail * disk.f_frsize
+        return False
+    return disk.f_bavail * disk.f_frsize < 64 * 1024
