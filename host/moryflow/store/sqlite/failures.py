@@ -61,7 +61,7 @@ _CODES = {
 
 _SENTENCES = {
     "no_space": (
-        "the disk is full; nothing of this step was stored",
+        "the disk is full; nothing was stored",
         "free some space, then try again; moryflow run -c goes on with a turn",
     ),
     "io": ("the session database cannot be read or written", "check the disk and the folder, then moryflow doctor"),

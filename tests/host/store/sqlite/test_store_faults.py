@@ -173,7 +173,7 @@ def test_a_small_disk_that_fills_up(tmp_path: Path):
 def test_a_full_disk_is_read_all_the_same(tmp_path: Path):
     """Sessions are listed and exported, and later ones are seen; where there is a log to read, it is said what to do."""
     found = on_small_disk(tmp_path, READ).splitlines()
-    assert found == ["1 True", "2", "no_space free some space, then try again", "2"]
+    assert found == ["1 True", "2", "no_space free some space, then try again; moryflow run -c goes on with a turn", "2"]
 
 
 @contextlib.contextmanager
