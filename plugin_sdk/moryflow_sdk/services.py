@@ -235,21 +235,6 @@ class Files(Protocol):
         """
         ...
 
-    def contents(
-        self,
-        target: Target,
-        wanted: Callable[[str], bool] | None = None,
-        *,
-        ignore: bool = True,
-        limit: int = 16 * 1024 * 1024,
-        left_out: Callable[[str, str], object] | None = None,
-    ) -> Iterator[tuple[str, bytes]]:
-        """Yield ``(path relative to target, content)`` of the files below a folder for which `wanted(path)` is true.
-
-        As :meth:`walk`; `left_out` gets the path of what is skipped, and why: ``large`` (over `limit`) or ``unreadable``.
-        """
-        ...
-
     def folder(self, target: Target) -> AbstractContextManager[int]:
         """Keep a judged folder open and return its descriptor, for example to start a program in it."""
         ...

@@ -70,8 +70,8 @@ async def test_what_a_killed_call_started_is_ended_before_the_session_goes_on(ri
         calls = await host.store.calls(session=session.id)
     assert result.text == "I see" and set(left) == {0}
     outputs = [node.payload["output"] for node in path if node.kind == "tool"]
+    assert outputs == ["interrupted: the host ended while it ran"]
     # the shell, the two sleeps, and nothing else
-    assert outputs == ["interrupted: the host ended while it ran; 3 processes that it had started still ran and were ended"]
     assert notices == ["the host was ended while bash ran; 3 processes that still ran were ended"]
     assert [call.state for call in calls] == ["interrupted"]
 
@@ -87,8 +87,7 @@ async def test_what_a_killed_sub_agent_started_is_ended_before_its_parent_goes_o
         await session.prompt("and now?")
         outputs = [node.payload["output"] for node in await host.store.path(session.id) if node.kind == "tool"]
     assert not sleeping(seconds)
-    told = "2 processes that its sub-agents had started still ran and were ended"
-    assert outputs == [f"interrupted: the host ended while it ran; {told}"]
+    assert outputs == ["interrupted: the host ended while it ran"]
 
 
 async def test_another_branch_goes_on_without_what_the_killed_call_started(rig, sleeping):
@@ -123,11 +122,11 @@ async def test_a_call_of_a_living_host_is_let_be(rig):
         mark = call_mark(rig.home, child.session.id, "n", "call_1")
         process = await asyncio.create_subprocess_exec("sleep", "60", env=marked_environment(mark))
         try:
-            assert await end_leftovers(host.store, rig.home, session.id) == ({}, [], "")
+            assert await end_leftovers(host.store, rig.home, session.id) == ([], "")
             assert process.returncode is None
             child.release()
             found = await end_leftovers(host.store, rig.home, session.id)
-            assert "1 process that still ran was ended" in found[2]
+            assert "1 process that still ran was ended" in found[1]
             assert await process.wait() == -signal.SIGKILL
         finally:
             if process.returncode is None:

@@ -19,11 +19,14 @@ services = ["files"]
 def count_words(folder: Annotated[str, "Where to look"], context: ToolContext) -> dict[str, int]:
     """Count the words of all Markdown files below FOLDER."""
     files = words = 0
-    for path, content in context.files.contents(context.call.targets[0], lambda path: path.endswith(".md")):
+    folder_target = context.call.targets[0]
+    for path, _ in context.files.walk(folder_target):
         if context.cancelled:
             break
-        files, words = files + 1, words + len(content.split())
-        context.progress(f"{files} files, now {path}")
+        if path.endswith(".md"):
+            content = context.files.read(context.files.resolve(path, base=folder_target.path))
+            files, words = files + 1, words + len(content.split())
+            context.progress(f"{files} files, now {path}")
     return {"files": files, "words": words}
 
 

@@ -1,4 +1,4 @@
-"""Call a server's tool: pass on its questions, and turn its answer into a result with text, images and stored files.
+"""Call a server's tool, and turn its answer into a result with text, images and stored files.
 
 Resources are read the same way: the user attaches one as ``@server:uri``, a model reads one with ``mcp_resource``. At the
 end of this file is the search for ``tool_search``.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from moryflow_sdk import Ask, ConfigError, Denied, Image, PluginContext, Tool, ToolContext, ToolError, ToolResult, mcp_target
+from moryflow_sdk import ConfigError, Image, PluginContext, Tool, ToolContext, ToolError, ToolResult, mcp_target
 from moryflow_sdk.support.texts import best_matches, visible
 
 from .definitions import differences
@@ -197,11 +197,7 @@ async def call(helper: Helper, server: Server, name: str, arguments: dict[str, A
     assert server.pin is not None
     pinned = {each["name"]: each["hash"] for each in server.pin.tools}
     message = {"do": "call", "server": spec, "tool": name, "args": arguments, "pinned": pinned}
-
-    async def ask(question: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await answer_of(question, server.name, ctx)
-
-    answer = await helper.request(message, progress=ctx.progress, ask=ask)
+    answer = await helper.request(message, progress=ctx.progress)
     if "drift" in answer:
         changes = differences(server.pin.by_name, answer["drift"]["tools"])
         with suppress(ConfigError):  # the next call will notice it again; this result must not be lost
@@ -211,33 +207,6 @@ async def call(helper: Helper, server: Server, name: str, arguments: dict[str, A
             text = f"{server.name}/{name} is not what the user has reviewed: {visible(why)}; it was not called"
             raise ToolError(text, code="mcp_drift", next_step=f"the user runs: moryflow mcp review {server.name}")
     return await result_of(answer, f"{server.name}: {name}", ctx)
-
-
-# ---------------------------------------------------------------- questions of a server
-
-
-async def answer_of(question: Mapping[str, Any], server: str, ctx: ToolContext) -> Mapping[str, Any]:
-    """Ask the user the question of a server, in its name, and return the answer for the server.
-
-    A yes sends the server's default values; a form that needs other values is declined.
-    """
-    message = visible(str(question.get("message", "")))[:2000]
-    if question.get("mode") == "url":
-        reason = f"the MCP server {server} wants you to open {visible(str(question.get('url')))}: {message}"
-        content = None
-    else:
-        schema = question.get("requestedSchema") or {}
-        content = {key: field["default"] for key, field in (schema.get("properties") or {}).items() if "default" in field}
-        if missing := [key for key in schema.get("required", ()) if key not in content]:
-            ctx.progress(f"{server} asks for {', '.join(missing)}, which cannot be given here: {message}")
-            return {"action": "decline"}
-        shown = f" It would be sent: {visible(json.dumps(content, ensure_ascii=False))[:1000]}" if content else ""
-        reason = f"the MCP server {server} asks: {message}{shown}"
-    try:
-        await ctx.ask(Ask(reason, bypass="never"))
-    except Denied:
-        return {"action": "decline"}
-    return {"action": "accept", **({"content": content} if content is not None else {})}
 
 
 # ---------------------------------------------------------------- finding

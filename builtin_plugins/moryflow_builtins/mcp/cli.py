@@ -196,12 +196,10 @@ def login(context: CommandContext, name: str, port: int, browser: bool) -> None:
     if server.settings.url is None:
         raise ConfigError(f"{name} is a program, and has no login", next_step=f"moryflow mcp show {name}")
 
-    async def show(question: Mapping[str, Any]) -> Mapping[str, Any]:
-        url = str(question["login"])
+    def show(url: str) -> None:
         click.echo(f"{name} wants you to log in at:\n{visible(url)}", err=True)
         if browser and sys.stderr.isatty():
             click.launch(url)
-        return {}
 
     more = {"connect_seconds": LOGIN_SECONDS, "port": port}
     done = ask_server(context, name, server.settings, {"do": "login"}, more, show)

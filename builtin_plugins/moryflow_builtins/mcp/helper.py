@@ -8,7 +8,7 @@ import re
 import secrets
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,8 +29,6 @@ _STEPS = {"mcp_login": "login", "mcp_gone": "test", "mcp_failed": "test"}
 """The command of ``moryflow mcp`` that helps after a failed request, by its code."""
 _NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
-Answer = Mapping[str, Any]
-
 
 def servers_mark(helper: str) -> str:
     """Return the mark of servers and their descendants; it differs from the mark of the helper process, which ends them."""
@@ -42,7 +40,7 @@ class _Pending:
     server: str
     done: asyncio.Future[Any]
     progress: Callable[[str], None]
-    ask: Callable[[Mapping[str, Any]], Awaitable[Answer]] | None
+    show: Callable[[str], None]
 
 
 class Helper:
@@ -64,16 +62,17 @@ class Helper:
         message: Mapping[str, Any],
         *,
         progress: Callable[[str], None] = lambda _: None,
-        ask: Callable[[Mapping[str, Any]], Awaitable[Answer]] | None = None,
+        show: Callable[[str], None] = lambda _: None,
     ) -> Any:
         """Send a request to the helper and return the result. If this is cancelled, the helper cancels the request.
 
+        :param show: called with the address that the user opens to log in.
         :raises ToolError: the request failed.
         """
         process = await self._running()
         number = next(self._numbers)
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[number] = _Pending(str(message["server"]["name"]), done, progress, ask)
+        self._pending[number] = _Pending(str(message["server"]["name"]), done, progress, show)
         try:
             await self._send(process, {**message, "id": number})
             return await asyncio.shield(done)
@@ -137,7 +136,7 @@ class Helper:
         reason = ""
         try:
             async for line in process.stdout:
-                self._take(process, json.loads(line))
+                self._take(json.loads(line))
         except ValueError:
             reason = f"it said something of more than {LIMIT // 2**20} MiB"
         finally:  # also when the loop ends before the plugin: it kills the helper, which then ends no server
@@ -157,16 +156,14 @@ class Helper:
         while chunk := await process.stderr.read(65536):
             self._words.extend(line[:300] for line in chunk.decode("utf-8", "replace").splitlines() if line.strip())
 
-    def _take(self, process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
+    def _take(self, message: Mapping[str, Any]) -> None:
         pending = self._pending.get(message["id"])
         if pending is None or pending.done.done():
             return
         if "progress" in message:
             pending.progress(message["progress"])
-        elif "ask" in message:
-            task = asyncio.create_task(self._answer(process, message, pending))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        elif "login" in message:
+            pending.show(message["login"])
         elif "error" in message:
             error = message["error"]
             verb = _STEPS.get(error["code"])
@@ -175,12 +172,6 @@ class Helper:
             pending.done.exception()
         else:
             pending.done.set_result(message["result"])
-
-    async def _answer(self, process: asyncio.subprocess.Process, message: Mapping[str, Any], pending: _Pending) -> None:
-        answer: Answer = {"action": "decline"}
-        if pending.ask is not None:
-            answer = await pending.ask(message["ask"])
-        await self._send(process, {"answer": message["id"], **answer})
 
     async def _send(self, process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
         assert process.stdin is not None

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def _about_us(redirect: str) -> OAuthClientMetadata:
     )
 
 
-async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]) -> dict[str, Any]:
+async def log_in(spec: Mapping[str, Any], show: Callable[[str], None]) -> dict[str, Any]:
     """Let the user log in to a server, and store the tokens.
 
     :param show: shows the user the address to open.
@@ -162,7 +162,7 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
                 address = str(httpx2.URL(address).copy_set_param("scope", scope))
             await transport.check(httpx2.URL(address))
             callback.state = asked["state"]
-            await show(address)
+            show(address)
 
         if spec.get("client"):  # registered by hand: id and secret
             name, secret = spec["client"]

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn, config_of
@@ -135,7 +135,7 @@ CONNECT_SECONDS = 120.0
 """How long a server may take to start; the first time, its program may have to be downloaded."""
 LIST_SECONDS = 30.0
 """How long a server may take to answer after it is connected."""
-Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+Show = Callable[[str], None]
 
 
 async def settings_now(turn: Turn) -> ServersSettings:
@@ -164,12 +164,12 @@ def ask_server(
     server: ServerSettings,
     request: Mapping[str, Any],
     more: Mapping[str, Any] = {"connect_seconds": CONNECT_SECONDS},
-    show: Show | None = None,
+    show: Show = lambda _: None,
 ) -> Any:
     """Start a server, send it a request, and return the answer.
 
     :param more: what the helper is told of the server beside its configuration.
-    :param show: answers the questions of the request.
+    :param show: called with the address that the user opens to log in.
     :raises ConfigError: the request failed.
     """
 
@@ -178,7 +178,7 @@ def ask_server(
         try:
             spec = {**spec_of(name, server, os.environ, turn.vault, turn.data_dir), **more}
             async with asyncio.timeout(more["connect_seconds"] + LIST_SECONDS):
-                return await helper.request({**request, "server": spec}, ask=show)
+                return await helper.request({**request, "server": spec}, show=show)
         except TimeoutError:
             raise ToolError("it did not answer in time", code="timeout") from None
         finally:

@@ -1,8 +1,8 @@
 """The helper process with the MCP SDK and all servers: if a server crashes, floods or leaks, calls fail but the host lives on.
 
 The protocol is lines of JSON. A request is ``{"id", "do", "server", …}``; the reply is ``{"id", "result"}`` or ``{"id",
-"error"}``, with any number of ``{"id", "progress"}`` and ``{"id", "ask"}`` before. ``{"cancel": id}`` cancels a request;
-``{"answer": id, …}`` answers its question. A server is connected on first use, and what it lists is compared with its pin.
+"error"}``, with any number of ``{"id", "progress"}`` before, and ``{"id", "login"}`` with an address to open.
+``{"cancel": id}`` cancels a request. A server is connected on first use, and what it lists is compared with its pin.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     CONNECTION_CLOSED,
-    ElicitResult,
-    ErrorData,
     Implementation,
     PromptListChangedNotification,
     ToolListChangedNotification,
@@ -50,26 +48,13 @@ _STATUS_ONLY = ("Server returned an error response", "Session terminated", "Not 
 
 
 class Request:
-    """A request of the host, with functions to send progress and questions before its result."""
+    """A request of the host, with a function to send progress before its result."""
 
     def __init__(self, message: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
         self.do: str = message["do"]
         self.server: Mapping[str, Any] = message["server"]
         self.given: Mapping[str, Any] = message
         self.say = say
-        self._answer: asyncio.Future[Mapping[str, Any]] | None = None
-        self._asking = asyncio.Lock()
-
-    async def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the user a question, after earlier ones are answered, and return the answer."""
-        async with self._asking:
-            self._answer = asyncio.get_running_loop().create_future()
-            self.say({"ask": question})
-            return await self._answer
-
-    def answered(self, answer: Mapping[str, Any]) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
 
     async def progress(self, done: float, total: float | None, message: str | None) -> None:
         share = f"{done:g} of {total:g}" if total else f"{done:g}"
@@ -89,7 +74,6 @@ class McpConnection:
         self._listing: dict[str, Any] = {}
         self._changed = True
         self._lock = asyncio.Lock()
-        self._calls: list[Request] = []
         self._task = asyncio.create_task(self._live())
 
     @property
@@ -117,7 +101,6 @@ class McpConnection:
                 await asyncio.shield(self._ready)
         except TimeoutError:
             raise ServerGone(f"it did not answer within {seconds:g} s") from None
-        self._calls.append(request)
         try:
             return await getattr(self, f"_{request.do}")(request)
         except Exception as error:
@@ -129,8 +112,6 @@ class McpConnection:
             if self._http is not None and self._http.failure and str(error) in _STATUS_ONLY:
                 raise ServerGone(f"{explain(error)['message']}; {self._http.failure}") from error
             raise
-        finally:
-            self._calls.remove(request)
 
     def _said(self) -> list[str]:
         """Return what the server said last: an HTTP status, or lines on standard error."""
@@ -162,7 +143,6 @@ class McpConnection:
             "client_info": info,
             "read_timeout_seconds": _BACKSTOP,
             "message_handler": self._notified,
-            "elicitation_callback": self._elicit,
             "cache": None,
         }
         if self._http is None:
@@ -178,14 +158,6 @@ class McpConnection:
     async def _notified(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
             self._changed = True
-
-    async def _elicit(self, _: Any, params: Any) -> ElicitResult | ErrorData:
-        """Ask the user, in the name of the running call; if several calls run, decline, because it is not clear which."""
-        if len(self._calls) != 1:
-            return ElicitResult(action="decline")
-        question = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        answer = await self._calls[0].ask(question)
-        return ElicitResult(action=answer["action"], content=answer.get("content"))
 
     # ---------------------------------------------------------------- requests
 
@@ -311,7 +283,6 @@ class McpWorker:
     def __init__(self, answers: Any) -> None:
         self._answers = answers
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._requests: dict[int, Request] = {}
         self._connections: dict[str, McpConnection] = {}
 
     async def serve(self, lines: asyncio.StreamReader) -> None:
@@ -321,9 +292,6 @@ class McpWorker:
             if "cancel" in message:
                 if task := self._tasks.get(message["cancel"]):
                     task.cancel()
-            elif "answer" in message:
-                if request := self._requests.get(message["answer"]):
-                    request.answered(message)
             else:
                 self._tasks[message["id"]] = asyncio.create_task(self._run(message))
         for task in self._tasks.values():
@@ -336,7 +304,7 @@ class McpWorker:
 
     async def _run(self, message: Mapping[str, Any]) -> None:
         number = message["id"]
-        request = self._requests[number] = Request(message, lambda said: self._say({"id": number, **said}))
+        request = Request(message, lambda said: self._say({"id": number, **said}))
         try:
             self._say({"id": number, "result": await self._do(request)})
         except asyncio.CancelledError:
@@ -344,15 +312,11 @@ class McpWorker:
         except BaseException as error:  # anything that a server causes is the answer to this request
             self._say({"id": number, "error": explain(error)})
         finally:
-            del self._tasks[number], self._requests[number]
+            del self._tasks[number]
 
     async def _do(self, request: Request) -> Any:
         if request.do == "login":
-
-            async def show(url: str) -> None:
-                await request.ask({"login": url})
-
-            return await log_in(request.server, show)
+            return await log_in(request.server, lambda url: request.say({"login": url}))
         return await (await self._connection(request.server)).do(request)
 
     async def _connection(self, server: Mapping[str, Any]) -> McpConnection:

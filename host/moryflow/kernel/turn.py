@@ -269,8 +269,7 @@ class ToolBatch:
         for index, (request, item) in enumerate(zip(requests, unfinished, strict=True)):
             self._scope.node = item.node  # the call's record belongs to the answer that made it
             if item.action == "interrupted":
-                left = self._scope.live.leftovers.get(request.id, "")
-                prepared = interrupted_call(request, "; ".join(filter(None, ("the host ended while it ran", left))))
+                prepared = interrupted_call(request, "the host ended while it ran")
             else:
                 prepared = await self._executor.judge(request)
             await self._execute([prepared])

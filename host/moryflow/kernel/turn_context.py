@@ -328,8 +328,6 @@ class SessionHandle:
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
     """Changes that wait for a pause of the turn: `inbox` for any pause, `notes` for one where no call is open."""
     notices: list[str] = field(default_factory=list[str])
-    leftovers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By call id, a sentence about the processes that an interrupted call left running; it goes into the call's result."""
     unfinished_calls: list[CallRow] = field(default_factory=list[CallRow])
     """Calls of an earlier turn that started and have no result."""
     held_back: list[Event] = field(default_factory=list[Event])

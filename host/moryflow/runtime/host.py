@@ -35,7 +35,7 @@ from moryflow.store import SessionLock, SessionRow, Store, open_store
 from .generation import DEVELOPMENT, WAIT, GenerationBuilder, in_development
 from .selection import Models, agent_of, base_prompt, mode_of, named_agent, refuse_failed
 from .session import Session
-from .session_lease import blank_session, doubt_about_database, read_only_scope, states_of
+from .session_lease import blank_session, read_only_scope, states_of
 from .turn_task import DirectResult, GenerationRefs
 
 if TYPE_CHECKING:
@@ -193,8 +193,6 @@ class Host:
         working = next((one for one in self._sessions if one.id == row.id and one.children.running), None)
         if working is not None:  # its children report to this very object
             return working
-        if doubt_about_database(self.home):
-            row = row._replace(mode="agent", grants=())
         chosen = self.agent(agent) if agent and row.parent is None else agent_of(row, self.agents, self.agent(None))
         return self.session(row, chosen, model)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
-from moryflow_sdk.support.own_files import open_regular, own_files
+from moryflow_sdk.support.own_files import own_files
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, not_understood
 from moryflow_sdk.support.texts import did_you_mean, nearest
 
@@ -128,9 +126,8 @@ def _why_missing(name: str, home: Path) -> ConfigError | None:
     """Return an error that says why the file of the agent called `name` gives no agent; ``None`` if there is no such file."""
     from moryflow_sdk.support.agent_files import file_id, read_agent
 
-    head = re.compile(rf"""^[\s{{]*["']?id["']?\s*:\s*["']?{re.escape(name)}["']?\s*,?\s*$""", re.MULTILINE)
     for path in own_files(home / "agents", ".md")[0]:
-        if file_id(path) != name and not head.search(_beginning(path)):
+        if file_id(path) != name:
             continue
         agent, problems = read_agent(path)
         if agent is not None and agent.id != name:
@@ -143,12 +140,6 @@ def _why_missing(name: str, home: Path) -> ConfigError | None:
             text = f"the agent {name!r} is broken: {problems[0].message}"
             return ConfigError(text, where=place, next_step="moryflow agent check")
     return None
-
-
-def _beginning(path: Path) -> str:
-    with suppress(OSError), open_regular(path) as file:
-        return file.read(4096).decode("utf-8", "replace")
-    return ""
 
 
 def agent_or_stand_in(agents: Mapping[str, Agent], name: str, default: Agent) -> Agent:

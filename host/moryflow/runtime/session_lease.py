@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Event, Rule, thaw
-from moryflow_sdk.support.own_files import Doubt, doubt_about
 from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.events import now
 from moryflow.base.paths import call_mark
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.turn_context import Journal, SessionHandle, TurnContext
-from moryflow.store import DATABASE, CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished
+from moryflow.store import CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .selection import agent_of
-from .subagents import TOOL
 from .turn_task import ends_with_calls
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ class SessionLease:
         self._row = row
         self._new_lock = new_lock
         self._parent_permissions = parent_permissions
-        self._own_permissions: SessionPermissions | None = None
         self._users = 0
         self._loading = asyncio.Lock()
         self.live: SessionHandle | None = None
@@ -70,7 +67,7 @@ class SessionLease:
 
     @property
     def mode(self) -> str:
-        return self.live.mode if self.live else (self._own_permissions or self._row).mode
+        return self.live.mode if self.live else self._row.mode
 
     async def acquire(self, wait: float = 0) -> None:
         """Hold the session until :meth:`release`; wait up to `wait` seconds for another holder.
@@ -113,19 +110,11 @@ class SessionLease:
         store = self._store
         hold, self._new_lock = self._new_lock or await store.hold(self._row.id, wait=wait), None
         session = hold.session
-        stored = SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
-        rights = self._parent_permissions or stored
-        doubt = None if self._parent_permissions else doubt_about_database(self._home)
-        if doubt:  # what this process was told counts, not what is stored
-            rights = self._own_permissions = self._own_permissions or SessionPermissions(
-                self._row.mode, [Rule(**grant) for grant in self._row.grants]
-            )
+        own = SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
+        rights = self._parent_permissions or own
         live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
-        if doubt and (stored.mode != rights.mode or len(stored.grants) > len(rights.grants)):
-            why = f"{doubt.reason} ({doubt.step})"
-            live.notices.append(f"the mode and the answers that are stored with this session are not used, because {why}")
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
-            live.leftovers, live.unfinished_calls, notice = await end_leftovers(store, self._home, session.id)
+            live.unfinished_calls, notice = await end_leftovers(store, self._home, session.id)
             live.notices += [notice] if notice else []
             live.state = await states_of(store, session.id, "session")
             live.interrupted_runs = [run for run in await store.runs(session.id) if run.state == "running"]
@@ -166,49 +155,27 @@ async def states_of(store: Store, session: str, place: str) -> dict[str, dict[st
 
 
 SETTLE_SECONDS = 0.2
-_UNKNOWN = "programs that it had started may still run: this system does not tell"
 
 
-async def end_leftovers(store: Store, home: Path, session: str) -> tuple[dict[str, str], list[CallRow], str]:
+async def end_leftovers(store: Store, home: Path, session: str) -> tuple[list[CallRow], str]:
     """End processes that interrupted calls of `session`, and of its sub-agents that no process holds, have left running.
 
-    :returns: a sentence for the result of each interrupted call, by the call's id; the session's own calls that began and
-        never ended; a notice for the user. All three are empty, as a rule.
+    :returns: the session's own calls that began and never ended, and a notice for the user; as a rule, both are empty.
     """
     begun = await store.calls(states=("running", "pending"))
     family = set(await store.family(session)) if begun else set()
     rows = [row for row in begun if row.session in family and (row.session == session or not store.seems_held(row.session))]
     if not rows:
-        return {}, [], ""
-    marks = {call_mark(home, row.session, row.node, row.id): row for row in rows}
+        return [], ""
+    marks = [call_mark(home, row.session, row.node, row.id) for row in rows]
     counts = await asyncio.to_thread(end_marked, marks, settle=SETTLE_SECONDS)
     own = [row for row in rows if row.session == session and row.state == "running"]
+    where = f"the host was ended while {', '.join(sorted({row.tool for row in rows}))} ran; "
     if counts is None:
-        return {row.id: _UNKNOWN for row in own}, own, _UNKNOWN if own else ""
-    ended = {row.id: counts[mark] for mark, row in marks.items() if row.session == session and counts.get(mark)}
-    below = sum(counts.get(mark, 0) for mark, row in marks.items() if row.session != session)
-    by_call = {call: _ended_sentence(count, "it") for call, count in ended.items()}
-    if below:
-        by_call |= {row.id: _ended_sentence(below, "its sub-agents") for row in own if row.tool == TOOL}
-    return by_call, own, _notice({row.tool for row in rows}, sum(ended.values()) + below)
-
-
-def _ended_sentence(count: int, starter: str) -> str:
-    return f"{_processes(count)} that {starter} had started still ran and {_were(count)} ended"
-
-
-def _notice(tools: set[str], count: int) -> str:
-    if not count:
-        return ""
-    return f"the host was ended while {', '.join(sorted(tools))} ran; {_processes(count)} that still ran {_were(count)} ended"
-
-
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
+        return own, f"{where}what it had started may still run: this system does not tell" if own else ""
+    count = sum(counts.values())
+    ended = "1 process that still ran was ended" if count == 1 else f"{count} processes that still ran were ended"
+    return own, f"{where}{ended}" if count else ""
 
 
 class ReadOnlyHold:
@@ -235,14 +202,6 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
         created=stamp,
         updated=stamp,
     )
-
-
-def doubt_about_database(home: Path) -> Doubt | None:
-    """Return why somebody else could have given a stored session its mode and grants, as to a configuration file its rules."""
-    try:
-        return doubt_about(home / DATABASE)
-    except OSError:
-        return None
 
 
 def read_only_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:

@@ -213,11 +213,14 @@ def effect_of(tool: Tool, args: Mapping[str, Any], targets: Sequence[Target]) ->
     """
     named = {target.given: target.text for target in targets if target.kind in _PLACES}
     named |= {target.folder.given: target.folder.text for target in targets if target.folder is not None}
-    explicit = _without_defaults(args, tool.parameters, tool.parameters)
+    declared: Mapping[str, Any] = tool.parameters.get("properties", {})
+    defaults = {name: schema["default"] for name, schema in declared.items() if "default" in schema}
     kept = {
         name: _normalised(value, named)
-        for name, value in explicit.items()
-        if name not in tool.remarks and not (isinstance(value, str) and value in named)
+        for name, value in args.items()
+        if name not in tool.remarks
+        and not (isinstance(value, str) and value in named)
+        and not (name in defaults and value == defaults[name])
     }
     touched = [[item.domain, item.text.strip(), item.folder.text if item.folder else ""] for item in targets]
     return digest(canonical({"args": kept, "targets": touched}))
@@ -234,37 +237,3 @@ def _normalised(value: Any, named: Mapping[str, str]) -> Any:
     if isinstance(value, list | tuple):
         return [_normalised(item, named) for item in cast("Sequence[Any]", value)]
     return value
-
-
-def _without_defaults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return `value` without members that equal the default of their schema."""
-    schema = _inner_schema(schema, root)
-    if isinstance(value, Mapping):
-        known: Mapping[str, Any] = schema.get("properties", {})
-        members = cast("Mapping[str, Any]", value).items()
-        kept = [(name, item) for name, item in members if not _is_default(item, known.get(name))]
-        return {name: _without_defaults(item, known.get(name, {}), root) for name, item in kept}
-    if isinstance(value, list | tuple):
-        inner = schema.get("items", {})
-        return [_without_defaults(item, inner, root) for item in cast("Sequence[Any]", value)]
-    return value
-
-
-def _is_default(value: Any, schema: Any) -> bool:
-    return isinstance(schema, Mapping) and "default" in schema and schema["default"] == value
-
-
-def _inner_schema(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a schema that describes members or items, also behind ``$ref``, ``anyOf``, ``allOf`` and ``oneOf``."""
-    if not isinstance(schema, Mapping):
-        return {}
-    part = cast("Mapping[str, Any]", schema)
-    if isinstance(reference := part.get("$ref"), str):
-        definitions: Mapping[str, Any] = root.get("$defs", {})
-        return definitions.get(reference.rpartition("/")[2], {})
-    for name in ("anyOf", "allOf", "oneOf"):
-        choices = (_inner_schema(choice, root) for choice in part.get(name, ()))
-        found = next((choice for choice in choices if "properties" in choice or "items" in choice), None)
-        if found is not None:
-            return found
-    return part

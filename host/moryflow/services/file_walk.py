@@ -14,7 +14,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -227,61 +227,25 @@ def list_folder(target: Target, *, ignore: bool) -> list[Entry]:
 
 def walk_files(target: Target, *, ignore: bool) -> Iterator[tuple[str, Entry]]:
     """Yield ``(relative path, entry)`` of every regular file below `target`."""
-    for path, _, item in _walk(target, ignore, lambda _path, _reason: None):
+    for path, item in _walk(target, ignore):
         with suppress(FileNotFoundError):
             yield printable(path), _entry(item)
 
 
-LeftOut = Callable[[str, str], object]
-"""Called with the relative path of a file or folder that is left out, and the reason: ``large`` or ``unreadable``."""
+_Found = Iterator[tuple[str, os.DirEntry[str]]]
 
 
-def read_files(
-    target: Target, wanted: Callable[[str], bool] | None, left_out: LeftOut, *, ignore: bool, limit: int
-) -> Iterator[tuple[str, bytes]]:
-    """Yield ``(relative path, content)`` of the files of at most `limit` bytes for which `wanted(path)` holds."""
-    for path, folder, item in _walk(target, ignore, left_out):
-        shown = printable(path)
-        if wanted is not None and not wanted(shown):
-            continue
-        content = _content(folder, item.name, limit)
-        if isinstance(content, bytes):
-            yield shown, content
-        elif content is not None:
-            left_out(shown, content)
-
-
-def _content(folder: int, name: str, limit: int) -> bytes | Literal["large", "unreadable"] | None:
-    """Return what is in a file, or why that is left out; ``None`` if the file is gone or no regular file any more."""
-    try:
-        descriptor = os.open(name, CONTENT, dir_fd=folder)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            return os.read(descriptor, status.st_size) if status.st_size <= limit else "large"
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return "unreadable"
-
-
-_Found = Iterator[tuple[str, int, os.DirEntry[str]]]
-
-
-def _walk(target: Target, ignore: bool, left_out: LeftOut) -> _Found:
+def _walk(target: Target, ignore: bool) -> _Found:
     with held_folder(target) as folder:
-        yield from _below(folder, "", ignores_above(path_of(target)) if ignore else None, 0, left_out)
+        yield from _below(folder, "", ignores_above(path_of(target)) if ignore else None, 0)
 
 
-def _below(folder: int, prefix: str, ignores: Ignores | None, depth: int, left_out: LeftOut) -> _Found:
+def _below(folder: int, prefix: str, ignores: Ignores | None, depth: int) -> _Found:
+    """Walk an open folder; a folder below it that is gone or cannot be read is left out."""
     try:
         with os.scandir(folder) as found:
             items = sorted(found, key=lambda item: item.name)
     except OSError:
-        left_out(printable(prefix or "."), "unreadable")
         return
     if ignores is not None:
         ignores = ignores.entering(folder, {item.name for item in items}, cut=len(prefix))
@@ -290,24 +254,16 @@ def _below(folder: int, prefix: str, ignores: Ignores | None, depth: int, left_o
         if ignores is not None and ignores.excludes(path, item.name, is_folder):
             continue
         if is_folder and depth < MAX_DEPTH:
-            yield from _walk_into(folder, item.name, path + "/", ignores, depth + 1, left_out)
+            try:
+                below = os.open(item.name, FOLDER, dir_fd=folder)
+            except OSError:
+                continue
+            try:
+                yield from _below(below, path + "/", ignores, depth + 1)
+            finally:
+                os.close(below)
         elif item.is_file(follow_symlinks=False):
-            yield path, folder, item
-
-
-def _walk_into(parent: int, name: str, prefix: str, ignores: Ignores | None, depth: int, left_out: LeftOut) -> _Found:
-    """Walk the folder `name`; a folder that is gone or cannot be read is left out."""
-    try:
-        folder = os.open(name, FOLDER, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    except OSError:
-        left_out(printable(prefix), "unreadable")
-        return
-    try:
-        yield from _below(folder, prefix, ignores, depth, left_out)
-    finally:
-        os.close(folder)
+            yield path, item
 
 
 def _entry(item: os.DirEntry[str]) -> Entry:

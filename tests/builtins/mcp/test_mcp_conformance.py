@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 CLIENT = Path(__file__).with_name("conformance_client.py")
 SUITE = "@modelcontextprotocol/conformance@0.1.16"
-CORE = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
+CORE = ("initialize", "tools_call", "sse-retry")
 OPEN = {
     "auth/basic-cimd": "a client that is a document at an address needs one that somebody publishes",
 }

@@ -10,7 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -37,9 +37,8 @@ def web() -> Iterator[WebServer]:
 def logged_in(servers: Servers, web: WebServer, browser: Any = None, **more: Any) -> Any:
     """Log in as the command does; `browser` is given the address that the person is shown."""
 
-    async def show(question: Mapping[str, Any]) -> Mapping[str, Any]:
-        await asyncio.to_thread(browser or (lambda url: urlopen(url, timeout=60).read()), str(question["login"]))
-        return {}
+    def show(url: str) -> None:
+        asyncio.get_running_loop().run_in_executor(None, browser or (lambda url: urlopen(url, timeout=60).read()), url)
 
     async def work() -> Any:
         folder = servers.home / "data" / "mcp"
@@ -49,7 +48,7 @@ def logged_in(servers: Servers, web: WebServer, browser: Any = None, **more: Any
             spec = spec_of(
                 "hub", ServerSettings(url=web.url, **more), {**os.environ, "HUB_SECRET": "s3cret"}, servers.vault, folder
             )
-            return await helper.request({"do": "login", "server": spec}, ask=show)
+            return await helper.request({"do": "login", "server": spec}, show=show)
         finally:
             await helper.close()
 

@@ -241,15 +241,3 @@ def test_a_hint_lifts_no_question(servers: Servers) -> None:
     rules = [{"domain": "mcp", "pattern": "mcp:good/*", "decision": "ask"}]
     servers.configure({"agents": {"runtime": {"permission": {"rules": rules}}}})
     assert servers.call("good", "read_only", text="x").result.status == "denied"
-
-
-def test_elicitation_is_a_question_with_the_servers_name(servers: Servers) -> None:
-    servers.review({"asking": settings_of("asking")})
-    call = {"calls": [{"name": "mcp__asking__echo", "arguments": {}}]}
-    running = servers.begin("go", [call, "done"], on_ask="prompt")
-    asked = servers.until("permission.asked")
-    assert "the MCP server asking asks: Who is it?" in str(asked.data) and "Ada" in str(asked.data)
-    servers.wait(servers.host.approvals.reply(asked.data["approval_id"], "once"))
-    running.result(60)
-    result = servers.until("tool.result")
-    assert '"action": "accept"' in result.data["output"] and "Ada" in result.data["output"]

@@ -43,13 +43,11 @@ def test_a_run_speaks_of_the_agent_that_it_uses_and_the_check_of_all(bench):
 def test_an_agent_that_is_not_there_is_explained_by_its_file(bench):
     """Broken, switched off or under another id: the file is named and why, and not only that the agent is unknown (D41)."""
     put(bench, "reviewer", "id: reviewer\nid: reviewer")
-    put(bench, "file", "id: other\nname: x\nname: y")
     put(bench, "off", "description: d\ndisable: true")
     put(bench, "called", "id: differently")
     run = ("run", "-m", "script:s.json", "hi", "--agent")
     for name, said in (
         ("reviewer", "reviewer.md:2: the agent 'reviewer' is broken: the frontmatter is not YAML"),
-        ("other", "file.md:2: the agent 'other' is broken"),
         ("off", "off.md: the agent 'off' is disabled in its file"),
         ("called", "called.md: unknown agent 'called'\n  next: --agent differently, which is its id"),
         ("nobody", "unknown agent 'nobody'\n  next: moryflow agent list"),

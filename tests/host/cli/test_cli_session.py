@@ -107,21 +107,6 @@ def test_an_export_is_for_its_owner_alone_and_nobody_can_lead_it_elsewhere(
     assert mine.read_text() == "mine"
 
 
-def test_a_database_that_others_may_write_gives_no_session_its_mode(cli: Any) -> None:
-    """As a configuration file gives no rules then; what this process is told counts, for all its turns (R17)."""
-    asks = cli.calls("danger", what="a thing")
-    cli("run", "-m", cli.script("hi"), "--mode", "full_access", "-y", "one")
-    assert cli("run", "-c", "-m", cli.script(asks, "done"), "two").returncode == 0
-    (cli.home / "sessions.db").chmod(0o666)
-    done = cli("run", "-c", "-m", cli.script(asks, "done"), "three")
-    assert done.returncode == 4
-    assert "the mode and the answers that are stored with this session are not used, because everybody can write" in done.stderr
-    words = ("chat", "-c", "-m", cli.script(asks, "done", asks, "done"), "--mode", "full_access", "-y")
-    assert "denied" not in (done := cli(*words, stdin="four\nfive\n")).stderr + done.stdout
-    (cli.home / "sessions.db").chmod(0o600)
-    assert cli("run", "-c", "-m", cli.script(asks, "done"), "six").returncode == 0
-
-
 def test_export_and_import_lose_nothing(cli: Any, talked: str, tmp_path: Any) -> None:
     """JSON Lines out, the same session in another home (S2.14)."""
     file = tmp_path / "session.jsonl"

@@ -122,13 +122,12 @@ async def settle(home: Path, live: SessionHandle, say: Say) -> None:
     calls = live.unfinished_calls
     if not calls:
         return
-    told = {call.id: live.leftovers.get(call.id, "") for call in calls}
-    nodes = [NewNode("tool", {"call_id": call, "output": text}) for call, text in told.items()]
+    nodes = [NewNode("tool", {"call_id": call.id, "output": "interrupted"}) for call in calls]
     ended = [call._replace(state="interrupted") for call in calls]
     notice = Event(type="session.notice", session=live.row.id, data={"text": " ".join(live.notices)})
     await live.hold.commit(Commit(nodes=nodes, calls=ended, events=[notice]))
-    for call, text in told.items():
-        say("told", call, "all" if "still ran" in text and "still ran" in " ".join(live.notices) else "nothing")
+    for call in calls:
+        say("told", call.id, "all" if "still ran" in " ".join(live.notices) else "nothing")
 
 
 def marked_processes(home: Path, calls: Iterable[CallRow]) -> list[int]:
@@ -344,7 +343,7 @@ def kill_host(home: Home) -> tuple[int, int, list[str]]:
 
 
 async def one_turn(home: Path, model: str, wanted: str) -> list[str]:
-    """Run a turn in the only session of a home; return what is missing of what model and person are `wanted` to know."""
+    """Run a turn in the only session of a home; return what is missing of what the user is `wanted` to know."""
     vault, heard, left = vault_of(home), list[str](), list[int]()
     async with await open_host(home, environ={**os.environ, "HOME": str(home)}) as host:
         session = await host.resume(vault, model=model) if wanted else await host.new_session(vault, model=model)
@@ -356,9 +355,8 @@ async def one_turn(home: Path, model: str, wanted: str) -> list[str]:
         before = await host.store.calls(session=session.id)
         result = await session.prompt("go")
         left = marked_processes(home, before)
-        outputs = [node.payload["output"] for node in await host.store.path(session.id) if node.kind == "tool"]
-    told = {"the model": " ".join(outputs), "the person": " ".join(heard)}
-    problems = [f"{who} was not told: {text!r}" for who, text in told.items() if wanted not in text]
+    told = " ".join(heard)
+    problems = [] if wanted in told else [f"the user was not told: {told!r}"]
     problems += [f"process {pid} is left" for pid in left]
     return problems + ([] if result.text == "goes on" else [f"the session did not go on: {result.end_reason}"])
 
