@@ -11,16 +11,15 @@ import asyncio
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from moryflow_sdk import MoryflowError, Target, ToolError
+from moryflow_sdk import MoryflowError, Target
 
-from moryflow.services.file_walk import judged_status, parent_folder, path_of, refuse_changed
+from moryflow.services.file_walk import judged_status, parent_folder, path_of
 from moryflow.services.files import VaultFiles
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ SECONDS = 2.0
 """How long an editor may take to return a text; after a timeout it is not asked again."""
 MAX_UNSAVED = 1 << 20
 """The most bytes of a file that an editor is asked to read."""
-COARSE_SECONDS = 0.02
-"""Seconds within which two changes of a file may have the same timestamp: many systems count it in ticks."""
 _MARK = "\ufeff"
 
 
@@ -44,8 +41,6 @@ class EditorTexts:
     :param knows: whether the editor has a session open.
     :ivar passed: files that Moryflow has written. The editor's text of such a file is older than the change, so it is ignored
         until it equals the disk; until then the editor asks the user which of the two to keep.
-    :ivar doubted: files whose path led elsewhere while the editor read them, so that its text may be of another file. From
-        then on the editor is not used for them.
     """
 
     def __init__(self, connection: EditorConnection, capabilities: Any, knows: Callable[[str], bool]) -> None:
@@ -55,7 +50,6 @@ class EditorTexts:
         self._loop = asyncio.get_running_loop()
         self._silent = False
         self.passed: set[str] = set()
-        self.doubted: set[str] = set()
 
     @property
     def reads(self) -> bool:
@@ -82,15 +76,6 @@ class EditorTexts:
                 self._silent = True
         content = answer.get("content") if isinstance(answer, dict) else None
         return content if isinstance(content, str) else None
-
-    @contextmanager
-    def doubting(self, path: str) -> Iterator[None]:
-        """If the block fails, never ask the editor about this file again."""
-        try:
-            yield
-        except ToolError:
-            self.doubted.add(path)
-            raise
 
     async def _within(self, session: str, path: str) -> Any:
         async with asyncio.timeout(SECONDS):
@@ -140,20 +125,17 @@ class EditorFiles(VaultFiles):
         self._unsaved.discard(path)
         if not self._editor.reads or not self._may_ask_about(path):
             return None
-        before, way = _text_in(file), self._path_identities(target)
+        before = _text_in(file)
         if before is None:
             return None
-        if time.time() - max(changed for _, _, changed in way) / 1e9 < COARSE_SECONDS:
-            time.sleep(COARSE_SECONDS)
         said = self._editor.text(self._session, path)
         if said is not None and _normalised(said) == _normalised(before):
             self._editor.passed.discard(path)
             return None
         if said is None or path in self._editor.passed:
             return None
-        with self._editor.doubting(path):
-            if self._path_identities(target) != way:
-                refuse_changed(target)
+        with parent_folder(target) as (parent, name):
+            judged_status(target, parent, name)  # refuses a link that a sandboxed command has put there meanwhile
         return self._as_stored(path, said, before)
 
     def _as_stored(self, path: str, said: str, before: str) -> bytes | None:
@@ -169,23 +151,9 @@ class EditorFiles(VaultFiles):
         self._unsaved.add(path)
         return data
 
-    def _path_identities(self, target: Target) -> list[tuple[int, int, int]]:
-        """Return device, inode and ctime of the judged file and of the folders in the vault that lead to it.
-
-        They differ if a link took the place of one of these while the editor opened the path, even if it is gone again:
-        a rename changes the ctime of the renamed object.
-
-        :raises ToolError: another object is at the path, or a link leads there.
-        """
-        path = path_of(target)
-        with parent_folder(target) as (parent, name):
-            judged_status(target, parent, name)
-            folders = [str(folder) for folder in Path(path).parents if Path(self._paths.vault) in folder.parents]
-            return [(about.st_dev, about.st_ino, about.st_ctime_ns) for about in map(os.lstat, (path, *folders))]
-
     def _may_ask_about(self, path: str) -> bool:
-        """Whether the editor may be asked about a path: it is printable, not doubted, and outside Moryflow's own folder."""
-        return path.isprintable() and path not in self._editor.doubted and not self._in_home(path)
+        """Whether the editor may be asked about a path: it is printable, and outside Moryflow's own folder."""
+        return path.isprintable() and not self._in_home(path)
 
     def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
         """Replace or create a file. From then on the editor's own text of it counts as outdated."""

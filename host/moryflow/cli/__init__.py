@@ -160,7 +160,7 @@ def _main(arguments: list[str] | None) -> int:
     finally:
         streams.drop_unwritten()
         if arguments is not None:
-            streams.use(None, None)
+            streams.release()
     return code
 
 

@@ -18,7 +18,7 @@ from moryflow.runtime.host import Host
 from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, NounGroup, find, flags_ahead
 from .terminal import as_json, streams
-from .terminal.interrupts import run_on_loop, stop_at_breakpoints
+from .terminal.interrupts import run_on_loop
 
 if TYPE_CHECKING:
     from moryflow.store import SessionRow
@@ -31,7 +31,6 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     """Load the plugins and return the command `name` that one of them contributes, else ``None``."""
     given = flags_ahead(ctx)
     runner = asyncio.Runner()
-    stop_at_breakpoints(runner.get_loop())
     host = runner.run(host_for(given, tell=False))
     ctx.call_on_close(lambda: _close(runner, host))
     if not ctx.resilient_parsing:  # no warnings during tab completion; the command itself will print them

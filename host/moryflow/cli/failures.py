@@ -156,16 +156,10 @@ def install_excepthooks() -> None:
     sys.unraisablehook = lambda found: _print_error(found.err_msg or "an exception is ignored", found.exc_value)
     threading.excepthook = lambda found: _print_error("a thread has ended", found.exc_value)
     warnings.showwarning = _warning
-    if not sys.warnoptions:  # syntax warnings are for the code's author: plugin check, tool check, dev
+    if not sys.warnoptions:  # syntax warnings are for the code's author: plugin check, tool check
         warnings.simplefilter("ignore", SyntaxWarning)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Line())
-
-
-def show_slips() -> None:
-    """From here on, show what Python warns of in the code that is loaded: the user at the terminal is its author."""
-    warnings.simplefilter("default", SyntaxWarning)
-    warnings.filterwarnings("default", "invalid (escape|octal)", DeprecationWarning)  # the same on Python 3.11
 
 
 class _Line(logging.Formatter):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .findings import in_folders
 from .options import Flags
 from .terminal import plain, say
-from .terminal.streams import restore
+from .terminal.streams import keep_stdout, restore
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import LoadRecord
@@ -126,12 +126,12 @@ async def host_for(
     :param development: paths of plugins that are being written, outside the usual folders.
     :param wait: seconds to wait for the probe of new code, instead of the default.
     """
-    from moryflow.hooks.threads import lift_deadlines
+    from moryflow.cli.terminal.interrupts import set_breakpoints
     from moryflow.runtime.generation import WAIT
     from moryflow.runtime.host import open_host
 
-    if given.debug:
-        lift_deadlines()
+    keep_stdout()
+    set_breakpoints(debug=given.debug)
     host = await open_host(
         config=given.config,
         flags=settings,

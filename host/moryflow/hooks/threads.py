@@ -34,7 +34,7 @@ _lifted = False
 
 
 def lift_deadlines() -> None:
-    """Make every deadline that begins from now on :data:`NEVER`, until the process ends (``--debug``, ``breakpoint()``)."""
+    """Make every deadline that begins from now on :data:`NEVER`, until the process ends (``--debug``)."""
     global _lifted
     _lifted = True
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from moryflow.acp.files import COARSE_SECONDS, EditorFiles, EditorTexts
 
 from .conftest import Client, Place, choosing
 
@@ -145,10 +142,9 @@ def test_what_a_gate_forbids_is_not_asked_of_the_editor(place: Place) -> None:
     assert {*methods(client)} <= {"session/request_permission"}
 
 
-@pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("swapped", ["d", "d/a.txt"])
-def test_a_link_that_the_editor_follows_gives_the_model_nothing(place: Place, swapped: str, back: bool) -> None:
-    """Also where the judged object stands there again by then; and what the editor holds of it is not asked for again."""
+def test_a_link_that_the_editor_follows_gives_the_model_nothing(place: Place, swapped: str) -> None:
+    """A command in the sandbox may put it there while the editor is asked."""
     where, out = place.vault / swapped, place.vault.parent / "out"
     (place.vault / "d").mkdir()
     out.mkdir()
@@ -156,19 +152,14 @@ def test_a_link_that_the_editor_follows_gives_the_model_nothing(place: Place, sw
     (out / "a.txt").write_text("precious\n")
 
     def swap(request: dict[str, Any]) -> Any:
-        old = where.rename(place.vault / "old")
+        where.rename(place.vault / "old")
         where.symlink_to(out if swapped == "d" else out / "a.txt")
-        text = Path(request["params"]["path"]).read_text()
-        if back:
-            where.unlink()
-            old.rename(where)
-        return {"content": text}
+        return {"content": Path(request["params"]["path"]).read_text()}
 
-    again = [call("read", path="d/a.txt")] if back else []
-    client, session = started(place, swap, call("read", path="d/a.txt"), *again, "done")
+    client, session = started(place, swap, call("read", path="d/a.txt"), "done")
     client.prompt(session)
     assert "since it was judged" in outputs(client)[0] or "after it was judged" in outputs(client)[0]
-    assert ("precious" in str(outputs(client)), methods(client).count("fs/read_text_file")) == (False, 1)
+    assert "precious" not in str(outputs(client))
 
 
 def test_what_only_the_editor_holds_is_saved_by_a_write_of_the_same(place: Place) -> None:
@@ -185,27 +176,3 @@ def test_the_editor_is_not_asked_about_our_own_folder(place: Place) -> None:
     client, session = started(place, Editor(), call("read", path=str(place.home / "moryflow.jsonc")), "done")
     client.prompt(session)
     assert "fs/read_text_file" not in methods(client)
-
-
-class QuickEditor:
-    """A connection to an editor that answers at once, and notes when."""
-
-    def __init__(self) -> None:
-        self.asked: list[float] = []
-
-    async def ask(self, _method: str, params: dict[str, str]) -> Any:
-        self.asked.append(time.time())
-        return {"content": Path(params["path"]).read_text()}
-
-
-def test_a_file_that_has_just_changed_is_asked_for_a_little_later(tmp_path: Path) -> None:
-    """Where the system counts in ticks, a link that came and went within the same one would not show."""
-    editor, file = QuickEditor(), tmp_path / "a.txt"
-
-    async def work() -> bytes:
-        texts = EditorTexts(cast("Any", editor), BOTH, lambda _: True)
-        files = EditorFiles(texts, "s", tmp_path, tmp_path / "home", tmp_path)
-        return await asyncio.to_thread(lambda: (file.write_text("two\n"), files.read(files.resolve("a.txt")))[1])
-
-    assert asyncio.run(work()) == b"two\n"
-    assert editor.asked[0] - file.stat().st_ctime >= COARSE_SECONDS

@@ -58,28 +58,6 @@ def tools():
     return [late]
 """
 
-COMMAND = """
-import asyncio
-import click
-from moryflow_sdk import *
-
-@hookimpl(timeout=0.3)
-async def commands():
-    breakpoint()
-    await asyncio.sleep(0)
-    return [Command(name="ask", help="Ask.", cli=built)]
-
-def built():
-    @click.command()
-    @click.pass_obj
-    def ask(context):
-        "Ask."
-        word = "own"
-        breakpoint()
-        click.echo(f"{word} answer")
-    return ask
-"""
-
 
 @pytest.fixture
 def breaks(cli: Any) -> Any:
@@ -90,11 +68,11 @@ def breaks(cli: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["plain", "waiting"])
 def test_a_tool_stops_where_it_says_and_no_deadline_passes(breaks: Any, at_terminal: Begin, name: str) -> None:
-    """On its own thread and on the loop; what is typed is seen and edited as in a shell."""
-    terminal = at_terminal("tool", "run", name, "--number", "7")
+    """Under --debug, on its own thread and on the loop."""
+    terminal = at_terminal("tool", "run", name, "--number", "7", "--debug")
     terminal.expect("(Pdb) ")
     terminal.type("p number * 6\n")
-    terminal.expect("p number * 6\n42\n(Pdb) ")
+    terminal.expect("42\n(Pdb) ")
     terminal.rest(2.5)  # longer than either may run
     terminal.type("number = 8\n")
     terminal.expect("(Pdb) ")
@@ -105,7 +83,7 @@ def test_a_tool_stops_where_it_says_and_no_deadline_passes(breaks: Any, at_termi
 
 def test_a_hook_stops_in_a_turn_and_the_spinner_leaves_the_line(breaks: Any, at_terminal: Begin) -> None:
     """The spinner turns after a second of silence; here there is none of it."""
-    terminal = at_terminal("run", "-m", breaks.script(breaks.calls("hello", name="Ada"), "done"), "greet Ada")
+    terminal = at_terminal("run", "--debug", "-m", breaks.script(breaks.calls("hello", name="Ada"), "done"), "greet Ada")
     terminal.expect("(Pdb) ")
     since = len(terminal.text)
     terminal.rest(1.5)
@@ -119,55 +97,8 @@ def test_a_hook_stops_in_a_turn_and_the_spinner_leaves_the_line(breaks: Any, at_
     assert "kept the whole host" not in terminal.text
 
 
-def test_ctrl_c_at_the_debugger_stops_no_turn(breaks: Any, at_terminal: Begin) -> None:
-    """The debugger goes on asking."""
-    terminal = at_terminal("run", "-m", breaks.script(breaks.calls("waiting", number=1), "done"), "look")
-    terminal.expect("(Pdb) ")
-    terminal.wait_until_it_waits()
-    terminal.interrupt()
-    terminal.expect("(Pdb) ")
-    terminal.type("c\n")
-    terminal.expect("done")
-    assert terminal.end() == 0
-
-
-@pytest.mark.parametrize("name", ["plain", "waiting"])
-def test_a_conversation_gives_the_terminal_and_takes_it_back(breaks: Any, at_prompt: Begin, name: str) -> None:
-    """The input goes away, the debugger's lines are not prompts, and the conversation goes on behind it."""
-    terminal = at_prompt("-m", breaks.script(breaks.calls(name, number=3), "first", "second"))
-    terminal.type("go\r")
-    terminal.expect("(Pdb) ")
-    terminal.type("p number + 39\n")
-    terminal.expect("42\n(Pdb) ")
-    terminal.type("c\n")
-    terminal.expect("first")
-    terminal.expect("\n>")
-    terminal.type("and now\r")
-    terminal.expect("second")
-    assert terminal.quit() == 0
-    assert "p number + 39" in terminal.text
-
-
-def test_a_command_of_a_plugin_stops_in_its_hooks_and_in_itself(cli: Any, at_terminal: Begin) -> None:
-    """While the host opens, and between two uses of its loop: no deadline passes, and Ctrl-C ends nothing."""
-    cli.plugin("asks", COMMAND)
-    terminal = at_terminal("ask")
-    terminal.expect("(Pdb) ")
-    terminal.rest(0.6)
-    terminal.interrupt()
-    terminal.expect("(Pdb) ")
-    terminal.type("c\n")
-    terminal.expect("(Pdb) ")
-    terminal.type("word = 'other'\n")
-    terminal.expect("(Pdb) ")
-    terminal.type("c\n")
-    terminal.expect("other answer")
-    assert terminal.end() == 0
-    assert "took longer" not in terminal.text
-
-
 def test_a_breakpoint_is_passed_over_where_there_is_no_terminal(breaks: Any) -> None:
-    """In a script, or behind a pipe, nobody could answer the debugger; deadlines apply as if it stood nowhere."""
+    """In a script, or behind a pipe, nobody could answer the debugger; without --debug the deadlines apply."""
     breaks.plugin("breaks", BREAKS.replace("timeout=0.5", "timeout=60").replace("time.sleep(0.6)", "pass"))
     done = breaks("tool", "run", "plain", "--number", "7")
     assert (done.returncode, done.stdout) == (0, "it was 7\n")

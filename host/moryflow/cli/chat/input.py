@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import sys
 import time
 from collections import deque
@@ -32,7 +31,6 @@ from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
 from moryflow.cli.terminal import brief, cut, streams, terminal_width, use_colour
-from moryflow.cli.terminal.interrupts import ASIDES
 from moryflow.cli.terminal.stdin import ALONE, LETTERS, PASTED
 
 from . import LineSource, PickItem, image_of
@@ -97,8 +95,8 @@ class TerminalInput(LineSource):
         self._arrived = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._printer: _Printer | None = None
-        if not sys.stdout.isatty():  # the answers go elsewhere; this holds until the program ends
-            create_app_session(output=create_output(sys.stderr)).__enter__()
+        out = streams.stdout()  # elsewhere, the answers may go; this holds until the program ends
+        create_app_session(output=create_output(out if out.isatty() else streams.stderr())).__enter__()
         lines = LineCompleter(files, commands)
         self._session: PromptSession[str] = PromptSession(
             message=self._above,
@@ -202,7 +200,6 @@ class TerminalInput(LineSource):
     async def _read_line(self) -> None:
         if self._printer is None:
             self._printer = _Printer()
-            ASIDES.append(self._aside)
         try:
             text = await self._session.prompt_async(  # its exception handler waits for Enter, though the terminal is gone
                 default=self._draft, handle_sigint=False, pre_run=self._note_start, set_exception_handler=False
@@ -236,7 +233,6 @@ class TerminalInput(LineSource):
                 self._session.app.exit(exception=_Pause())
             await asyncio.wait((self._reading,))
         if self._printer is not None:
-            ASIDES.remove(self._aside)
             self._printer.close()
             self._printer = None
 
@@ -257,19 +253,6 @@ class TerminalInput(LineSource):
             modes[3] = modes[3] | termios.ISIG if self._view is not None else modes[3] & ~termios.ISIG
             modes[6][termios.VQUIT] = modes[6][termios.VSUSP] = b"\0"
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Erase the input while a debugger has the terminal; the terminal's answer to us is no input of the debugger."""
-        drawn = self._session.app.is_running
-        if drawn and self._session.app.renderer.waiting_for_cpr:
-            select.select([sys.stdin], [], [], 0.5)
-        if drawn:
-            self._session.app.renderer.erase()
-        yield
-        if drawn:
-            self._session.app.renderer.request_absolute_cursor_position()
-            self._invalidate()
 
     def _invalidate(self) -> None:
         if self._session.app.is_running:

@@ -13,7 +13,7 @@ from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options
 from moryflow.cli.terminal.interrupts import stop_on_signals
-from moryflow.cli.terminal.streams import restore, use
+from moryflow.cli.terminal.streams import restore, stdout, use
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -73,5 +73,5 @@ async def _setup(host: Host, flags: Flags, options: NewSession) -> int:
     await offer_model(host, options.agent, flags)
     await host.refresh()
     model = host.models(host.plugin_set).choose(options.model, host.agent(options.agent).model, host.config.get("model"))[1]
-    click.echo(f"{model.id} answers; the editor can begin a session now")
+    click.echo(f"{model.id} answers; the editor can begin a session now", file=stdout())
     return 0

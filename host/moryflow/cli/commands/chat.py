@@ -41,9 +41,11 @@ def command(flags: Flags, again: bool, resume: str | None, attach: str | None, *
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
     from moryflow.cli.chat.local import LocalChatHost
+    from moryflow.cli.terminal.interrupts import set_breakpoints
 
     from .run import open_session
 
+    set_breakpoints(debug=False)  # the input reads the keys
     session = await open_session(host, flags, chosen)
     say_about_agent(host, session.agent.source, quiet=flags.quiet)
     say_about(host, notes_on(host, "commands"), quiet=flags.quiet)

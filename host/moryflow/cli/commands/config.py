@@ -139,7 +139,8 @@ def schema(flags: Flags) -> None:
     from moryflow.config.schema import json_schema
     from moryflow.plugins.manifest import settings_of_plugins
 
-    click.echo(as_json(json_schema(from_host(flags, lambda host: settings_of_plugins(host.plugin_set), quiet=True))))
+    document = json_schema(from_host(flags, lambda host: settings_of_plugins(host.plugin_set), quiet=True))
+    click.echo(as_json(document), file=streams.stdout())
 
 
 @command.command("check")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moryflow.cli.failures import show_slips
 from moryflow.cli.open_host import host_for
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import as_json, at_terminal, plain
 from moryflow.cli.terminal.interrupts import ENDING, run_on_loop
+from moryflow.cli.terminal.streams import stdout
 
 if TYPE_CHECKING:
     from moryflow.plugins.reload_report import ReloadReport
@@ -46,7 +46,6 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None) -> int:
     moryflow dev ./my-plugin --run 'hook fire chat.params {}'
     """
     words = _words(again or "")
-    show_slips()
     folders = tuple(path.absolute() for path in paths)
     loop = _Loop(flags, folders, words)
     return run_on_loop(loop.run)
@@ -116,8 +115,8 @@ class _Loop:
     def _saved(self, report: ReloadReport) -> None:
         """Show one reload, and run the command again unless the saved code does not work or only waits for consent."""
         if self._flags.as_json:
-            click.echo(as_json({"v": 1, "type": "reload", **report.as_event()}, indent=None))
-            sys.stdout.flush()
+            click.echo(as_json({"v": 1, "type": "reload", **report.as_event()}, indent=None), file=stdout())
+            stdout().flush()
         else:
             for line in report.lines():
                 self._say(line)
@@ -159,7 +158,7 @@ class _Loop:
         if before is not None:
             await asyncio.wait((before,))
         self._say(f"$ moryflow {shlex.join(self._again)}")
-        sys.stdout.flush()
+        stdout().flush()
         started = time.monotonic()
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -170,7 +169,7 @@ class _Loop:
             env=self._environ(),
             start_new_session=True,
             stdin=self._stdin(),
-            stdout=sys.stdout,
+            stdout=stdout(),
         )
         code = await process.wait()
         self._process = None if self._process is process else self._process

@@ -9,6 +9,7 @@ import click
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, InputCommand, document_options, host_options, json_object, noun
 from moryflow.cli.terminal import as_json, columns, plain, say, show
+from moryflow.cli.terminal.streams import stdout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,9 +70,10 @@ def fire(flags: Flags, hook: str, given: str | None, value: str | None, output: 
 
     result, failed = with_host(flags, work)
     if output == "json" or flags.as_json:
-        click.echo(as_json({"v": 1, "type": "hook.result", "hook": result.hook, "value": result.value, "chain": result.chain}))
+        document = {"v": 1, "type": "hook.result", "hook": result.hook, "value": result.value, "chain": result.chain}
+        click.echo(as_json(document), file=stdout())
     else:
-        click.echo(plain(as_json(result.value)))
+        click.echo(plain(as_json(result.value)), file=stdout())
         if not result.chain and not flags.quiet:
             say("moryflow: no plugin implements it, or none asks for this event")
         for call in result.chain:

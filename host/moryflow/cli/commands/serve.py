@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -16,6 +15,7 @@ from moryflow.cli.open_host import own_home, with_host
 from moryflow.cli.options import MODE, Flags, asking_options
 from moryflow.cli.terminal import as_json, show
 from moryflow.cli.terminal.interrupts import stop_on_signals
+from moryflow.cli.terminal.streams import stdout
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -91,12 +91,12 @@ def _tell(flags: Flags, service: Service) -> None:
     page = service.address.startswith("http")
     if flags.as_json:
         document = {"url": service.address, "token_file": str(file), "vault": str(service.vault)}
-        click.echo(as_json({**document, "link": _link(service) if page else None}, indent=None))
+        click.echo(as_json({**document, "link": _link(service) if page else None}, indent=None), file=stdout())
     else:
-        click.echo(f"moryflow serves {service.address}; the token is in {file}")
+        click.echo(f"moryflow serves {service.address}; the token is in {file}", file=stdout())
         if page:
-            click.echo(f"open {_link(service)}")
-    sys.stdout.flush()
+            click.echo(f"open {_link(service)}", file=stdout())
+    stdout().flush()
 
 
 def _another_link(flags: Flags) -> int:

@@ -145,6 +145,6 @@ def escaped_json(text: str) -> str:
 def show(flags: Flags, document: object, text: str) -> None:
     """Print `document` as JSON under ``--json``, else `text` with control sequences made visible."""
     if flags.as_json:
-        click.echo(as_json(document))
+        click.echo(as_json(document), file=stdout())
     elif text:
-        click.echo(plain(text))
+        click.echo(plain(text), file=stdout())

@@ -1,22 +1,16 @@
-"""What interrupts a running loop: signals, which stop a turn, a wait or a command, and ``breakpoint()``.
-
-While the debugger has the terminal, the event loop and its clock stand still: nothing else is drawn, nobody else reads keys
-and no deadline passes. After the first breakpoint no new deadline is set in this process.
-"""
+"""What interrupts a running loop: signals, which stop a turn, a wait or a command, and ``breakpoint()``."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from types import FrameType, TracebackType
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from types import FrameType
 from typing import Any, TypeVar
 
 from moryflow_sdk import MoryflowError
@@ -93,7 +87,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., A
     """
     pythons = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not pythons:
-        return run(_debuggable(work))
+        return run(work())
     pressed, late = 0, False
     running: asyncio.Task[Any] | None = None
 
@@ -114,7 +108,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., A
         running = asyncio.current_task()
         if pressed:
             raise asyncio.CancelledError
-        return await _debuggable(work)
+        return await work()
 
     signal.signal(signal.SIGINT, received)
     try:
@@ -134,107 +128,15 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., A
 
 
 log = logging.getLogger(__name__)
-Aside = Callable[[], AbstractContextManager[None]]
-ASIDES: list[Aside] = []
-"""Context managers that are entered while the debugger has the terminal; each erases something and then draws it again."""
-_one_at_a_time = threading.RLock()
-BUSY = 5.0
-"""Seconds to wait for the loop to stand still. A loop that takes longer is blocked, so it draws nothing either."""
 
 
-async def _debuggable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    stop_at_breakpoints(asyncio.get_running_loop())
-    return await work()
+def set_breakpoints(*, debug: bool) -> None:
+    """Let ``breakpoint()`` open Python's debugger at a terminal under ``--debug``, and be passed over elsewhere.
 
-
-def stop_at_breakpoints(loop: asyncio.AbstractEventLoop) -> None:
-    """Let ``breakpoint()`` stop the clock of `loop`, unless other code has set its own ``sys.breakpointhook``."""
-    hook = sys.breakpointhook
-    if hook is sys.__breakpointhook__ or (isinstance(hook, _Breakpoint) and hook.loop is not loop):
-        sys.breakpointhook = _Breakpoint(loop)
-
-
-class _Breakpoint:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._lost = 0.0
-        """Seconds for which the clock of the loop has stood still."""
-
-    def __call__(self, *args: object, **options: object) -> Any:
-        frame = inspect.currentframe()
-        named = os.environ.get("PYTHONBREAKPOINT")
-        if named:
-            lift_deadlines() if named != "0" else None
-            return sys.__breakpointhook__(*args, **options)
-        if not (sys.__stdin__ and sys.__stdin__.isatty() and os.isatty(1)):
-            log.warning("breakpoint() is passed over: there is no terminal to debug at")
-            return None
+    Without a terminal nobody could answer the debugger; without the flag the deadline of the call would pass.
+    """
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    if not (debug and at_terminal) and sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = lambda *_, **__: log.warning("breakpoint() is passed over: it needs a terminal and --debug")
+    if debug:
         lift_deadlines()
-        return _debugger(self._pause).set_trace(frame and frame.f_back)
-
-    @contextmanager
-    def _pause(self) -> Iterator[None]:
-        """Halt the loop, and set the terminal to the modes that a program expects from a shell."""
-        with _one_at_a_time:
-            if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
-                with self._halted(signal.default_int_handler):
-                    yield
-                return
-            held, released = threading.Event(), threading.Event()
-
-            def hold() -> None:
-                with self._halted(signal.SIG_IGN):
-                    held.set()
-                    released.wait()
-
-            with suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(hold)
-                held.wait(BUSY)
-            try:
-                yield
-            finally:
-                released.set()
-
-    @contextmanager
-    def _halted(self, interrupted: Any) -> Iterator[None]:
-        """On the loop's own thread: stop its clock, erase what it draws, keep Ctrl-C from the turn, and edit lines."""
-        import termios
-
-        began, before, modes = time.monotonic(), termios.tcgetattr(0), termios.tcgetattr(0)
-        is_main = threading.current_thread() is threading.main_thread()
-        handler = signal.signal(signal.SIGINT, interrupted) if is_main else None
-        modes[0] |= termios.ICRNL
-        modes[1] |= termios.OPOST
-        modes[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
-        try:
-            with ExitStack() as stack:
-                for aside in ASIDES:
-                    stack.enter_context(aside())
-                termios.tcflush(0, termios.TCIFLUSH)  # these keys were not typed for the debugger
-                termios.tcsetattr(0, termios.TCSANOW, modes)
-                yield
-                termios.tcsetattr(0, termios.TCSANOW, before)
-        finally:
-            if is_main:
-                signal.signal(signal.SIGINT, handler)
-            self._lost += time.monotonic() - began
-            self.loop.time = lambda: time.monotonic() - self._lost
-
-
-def _debugger(pause: Callable[[], AbstractContextManager[None]]) -> Any:
-    import pdb  # here, because the import takes longer than a start may
-
-    class Debugger(pdb.Pdb):
-        """Python's own debugger, which has the terminal while it asks. Answers go to another descriptor than 1."""
-
-        def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:
-            streams = sys.stdin, sys.stdout
-            with pause(), open(1, "w", encoding="utf-8", errors="replace", closefd=False) as stdout:
-                sys.stdin, sys.stdout = sys.__stdin__, stdout
-                self.stdout = stdout
-                try:
-                    super().interaction(frame, traceback)
-                finally:
-                    sys.stdin, sys.stdout = streams
-
-    return Debugger(nosigint=True)

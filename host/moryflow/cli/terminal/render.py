@@ -17,6 +17,8 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
+from moryflow.hooks.threads import deadlines_lifted
+
 from . import brief, cut, failure_line, first_line, folded, is_dumb, plain, use_colour
 from .question_text import preview_lines, rows_of, screen
 from .spinner import Awaited, Spinner
@@ -44,7 +46,7 @@ class TerminalView:
         self, *, quiet: bool = False, verbose: bool = False, language: str = "en", answers: bool = True, chat: bool = False
     ) -> None:
         self.answers = answers
-        self._live = answers and sys.stdout.isatty()
+        self._live = answers and stdout().isatty()
         self._quiet = quiet
         self._verbose = verbose
         self._chat = chat
@@ -82,8 +84,8 @@ class TerminalView:
         if self._live:
             from .markdown import MarkdownStream
 
-            self._markdown = MarkdownStream(colour=use_colour(sys.stdout))
-        if self._on_terminal and not is_dumb():  # a dumb terminal cannot erase a line
+            self._markdown = MarkdownStream(colour=use_colour(stdout()))
+        if self._on_terminal and not (is_dumb() or deadlines_lifted()):  # a debugger, or one that cannot erase a line
             self._spinner = Spinner(self._awaited, self._answer_end)
 
     def __call__(self, event: Event) -> None:

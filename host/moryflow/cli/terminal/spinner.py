@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
 from . import brief, ending, fitting, plain, terminal_width
-from .interrupts import ASIDES
 from .streams import stderr
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
@@ -114,13 +112,11 @@ class Spinner:
         if self._task is None:
             self._from = time.monotonic() + 1.0
             self._task = asyncio.get_running_loop().create_task(self._spin())
-            ASIDES.append(self._aside)
 
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-            ASIDES.remove(self._aside)
         self.clear()
 
     def clear(self) -> None:
@@ -129,11 +125,6 @@ class Spinner:
             stderr().flush()
             self._shown = False
         self._from = time.monotonic() + 1.0
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        self.clear()
-        yield
 
     async def _spin(self) -> None:
         while True:

@@ -1,25 +1,21 @@
 """The standard streams of the command line. What plugins write to standard output goes to standard error instead.
 
-A reader of ``--json`` or of the events of a run must find only our output there. Prints of Python code are told apart here;
-file descriptor 1, which C libraries and child programs write to, is made standard error, and our output has another.
+A reader of ``--json`` or of the events of a run must find only our output there. Before a plugin is loaded, ``sys.stdout``
+becomes standard error, and so does file descriptor 1, which C libraries and child programs write to; our output goes to
+:func:`stdout`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
-from types import FrameType
 from typing import IO, Any, TextIO
 
-_OURS = frozenset({"__main__", "moryflow", "moryflow_sdk", "moryflow_builtins", "prompt_toolkit"})
-"""The packages whose output is the host's. Any other module may be a plugin, which may also print through any library."""
 NAME = "standard output"
 """The file name in an error about standard output, which has none."""
-_MAIN = threading.main_thread()
 
 
 def prepare(*, own_process: bool) -> None:
@@ -41,26 +37,40 @@ def prepare(*, own_process: bool) -> None:
     use(sys.stdout, sys.stderr)
 
 
-def use(out: TextIO | None, err: TextIO | None) -> None:
-    """Let the command line write to these streams from here on; ``None``: to whatever ``sys`` has."""
+def use(out: TextIO, err: TextIO) -> None:
+    """Let the command line write to these streams from here on."""
     global _out, _err
     _out, _err = out, err
 
 
 _out: TextIO | None = None
 _err: TextIO | None = None
+_kept = False
+"""Whether ``sys.stdout`` is standard error."""
+
+
+def keep_stdout() -> None:
+    """Let whatever is printed from here on go to standard error, because plugins are about to be loaded."""
+    global _kept
+    _kept = _out is not None
+    restore()
 
 
 def restore() -> None:
     """Set ``sys.stdout`` and ``sys.stderr`` to the command line's streams again, if a plugin has left others there."""
-    sys.stdout, sys.stderr = stdout(), stderr()
+    sys.stdout, sys.stderr = stderr() if _kept else stdout(), stderr()
+
+
+def release() -> None:
+    """Give the streams back to the program that called ``main()``."""
+    global _out, _err, _kept
+    _kept = False
+    restore()
+    _out = _err = None
 
 
 def stdout() -> TextIO:
-    """Return the standard output of the command line.
-
-    ``sys.stdout`` may be a plugin's at the moment: ``redirect_stdout`` in its thread applies to the whole process.
-    """
+    """Return the standard output of the command line, whatever ``sys.stdout`` is at the moment."""
     return _out or sys.stdout
 
 
@@ -70,21 +80,9 @@ def stderr() -> TextIO:
 
 
 class Stdout(TextIOWrapper):
-    """Writes what the host prints, on its one thread, and passes all other text on to standard error.
-
-    :cvar shared: a plugin's own command runs, so what it prints is the answer.
-    """
-
-    shared = False
+    """Standard output, whose errors name it."""
 
     def write(self, text: str, /) -> int:
-        """Write the host's text to standard output, and any other text to standard error.
-
-        A plugin prints on the host's thread too, at import and in a hook, so only the frame that writes shows whose text
-        it is. Looking at the frame takes 0.2 µs a write.
-        """
-        if threading.current_thread() is not _MAIN or not (self.shared or _is_ours(sys._getframe(1))):
-            return stderr().write(text)
         with _named():
             return super().write(text)
 
@@ -157,33 +155,25 @@ def _move_stdout(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
 
 def share_stdout() -> None:
     """Let plugins print to standard output, because a plugin's command begins."""
-    if isinstance(sys.stdout, Stdout):
-        sys.stdout.shared = True
-        sys.stdout.flush()
-        os.dup2(sys.stdout.fileno(), 1)
+    global _kept
+    _kept = False
+    restore()
+    if isinstance(out := stdout(), Stdout):
+        out.flush()
+        os.dup2(out.fileno(), 1)
 
 
 @contextmanager
 def lend_stdout() -> Iterator[None]:
     """Let a program that is started meanwhile, for example an editor, write to standard output."""
-    sys.stdout.flush()
+    stdout().flush()
     before = os.dup(1)
-    os.dup2(sys.stdout.fileno(), 1)
+    os.dup2(stdout().fileno(), 1)
     try:
         yield
     finally:
         os.dup2(before, 1)
         os.close(before)
-
-
-def _is_ours(frame: FrameType | None) -> bool:
-    """Return whether the host writes in `frame`. What click echoes belongs to click's caller."""
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package != "click":
-            return package in _OURS
-        frame = frame.f_back
-    return True
 
 
 def nobody_reads() -> bool:
