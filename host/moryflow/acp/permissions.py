@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Event, MoryflowError, thaw
 from moryflow_sdk.support.texts import in_words, visible
 
-from .updates import Update, fenced, kind_of, places_of, preview_content, text_block, title_of
+from .updates import Update, fenced, kind_of, places_of, text_block, title_of
 
 if TYPE_CHECKING:
     from moryflow.approvals.questions import ApprovalDesk
@@ -101,7 +101,7 @@ class PermissionAsker:
             "title": title_of(tool, args),
             "kind": kind_of(tool, self._domain(tool)),
             "status": "pending",
-            "content": [*_said(data), *preview_content(str(data.get("preview") or ""), targets, self._vault)],
+            "content": [*_said(data), *([fenced(str(data["preview"]), "diff")] if data.get("preview") else [])],
             "rawInput": args,
             **({"locations": places} if places else {}),
         }
@@ -120,8 +120,7 @@ async def _answer(connection: EditorConnection, session: str, call: Update, offe
 
 
 def _patterns(data: Mapping[str, Any]) -> tuple[Any, ...]:
-    remember = data.get("remember") or ()
-    return (remember,) if isinstance(remember, str) else tuple(remember)
+    return tuple(data.get("remember") or ())
 
 
 def _said(data: Mapping[str, Any]) -> list[Update]:

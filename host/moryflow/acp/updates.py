@@ -87,49 +87,6 @@ def content_of(path: Path) -> str | None:
         return None
 
 
-def preview_content(preview: str, targets: Sequence[str], vault: Path) -> list[dict[str, Any]]:
-    """Return the content blocks for the preview of a question: diffs if the whole preview can be parsed, else its text."""
-    if not preview:
-        return []
-    found = list(_differences(preview, targets, vault))
-    if None in found:
-        return [fenced(preview, "diff")]
-    return [one for one in found if one is not None]
-
-
-def _differences(preview: str, targets: Sequence[str], vault: Path) -> Iterator[dict[str, Any] | None]:
-    """Yield a diff for each hunk of a preview in unified diff format, and ``None`` for each line that is not understood."""
-    path = path_of(targets[0], vault) if len(targets) == 1 else None
-    old: list[str] = []
-    new: list[str] = []
-    fresh = False
-
-    def made() -> Iterator[dict[str, Any] | None]:
-        if old or new:
-            yield difference(path, None if fresh else "\n".join(old), "\n".join(new)) if path is not None else None
-            old.clear()
-            new.clear()
-
-    for line in (visible(line, keep="\t") for line in preview.split("\n")):
-        match line[:1]:
-            case "@":
-                yield from made()
-            case " ":
-                old.append(line[1:])
-                new.append(line[1:])
-            case "-":
-                old.append(line[1:])
-            case "+":
-                new.append(line[1:])
-            case "\\":
-                pass
-            case _ if path is not None and line.startswith("new file"):
-                fresh = True
-            case _:
-                yield None
-    yield from made()
-
-
 LIVE_SECONDS = 0.25
 """Seconds between two updates of a running tool's output; each update sends all of it."""
 LIVE_CHARACTERS = 8_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import sys
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from moryflow_sdk import Event
 
-from moryflow.base.atomic_write import take_over
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, noun
@@ -209,29 +207,21 @@ async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
 def write_whole(file: Path) -> Iterator[TextIO]:
     """Open `file` so that it is written whole or stays as it was: it may hold the only copy of an earlier export.
 
-    A new file is readable for its owner alone, as the database is. A pipe or a device cannot be replaced, so it is written
-    to directly.
+    It is readable for its owner alone, as the database is.
 
     :raises OSError: with the name of `file`.
     """
-    replaced = file.is_file() or not file.exists()
-    place = file.resolve() if replaced else file
+    place = file.resolve()
     # A random name and a new file: in a folder that others may write to, somebody could have put a link under a fixed name.
-    part = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part") if replaced else place
-    flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if replaced else 0)
+    part = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part")
     try:
-        if replaced and place.exists() and not os.access(place, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        with os.fdopen(os.open(part, flags, 0o600), "w", encoding="utf-8", newline="\n") as out:
-            if replaced and place.exists():
-                take_over(out.fileno(), place.stat())
+        made = os.open(part, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(made, "w", encoding="utf-8", newline="\n") as out:
             yield out
-        if replaced:
-            part.replace(place)
+        part.replace(place)
     except BaseException as error:
-        if replaced:
-            with suppress(OSError):
-                part.unlink()
+        with suppress(OSError):
+            part.unlink()
         if isinstance(error, OSError) and error.filename in (None, str(part)):
             raise OSError(error.errno, error.strerror, str(file)) from error
         raise
