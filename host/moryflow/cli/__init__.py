@@ -25,7 +25,7 @@ from moryflow.base import leave_out_pydantic_plugins
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
 from .failures import install_excepthooks, report
-from .options import FOLLOWING, REACHED, Flags, NounGroup, asking_options
+from .options import FOLLOWING, REACHED, Flags, NounGroup, asking_options, with_flags_behind_verb
 from .terminal import streams
 
 __all__ = ["cli", "main"]
@@ -85,7 +85,8 @@ class LazyGroup(NounGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args[1:], "--help"] if args[:1] == ["help"] else args
-        return super().parse_args(ctx, given)
+        find = lambda name: self.get_command(ctx, name) if ALIASES.get(name, name) in COMMANDS else None  # noqa: E731
+        return super().parse_args(ctx, with_flags_behind_verb(given, self, find))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]

@@ -1,6 +1,6 @@
 """What the commands share: the common flags, and the click group of a noun and its verbs (``session list``).
 
-The common flags may stand before or after the verb; the last one given counts.
+Flags may stand before or after the verb; the last one given counts.
 """
 
 from __future__ import annotations
@@ -404,3 +404,48 @@ def noun(name: str, does: str, kind: type[NounGroup] = NounGroup) -> NounGroup:
     def group(_: Flags) -> None: ...
 
     return group
+
+
+def with_flags_behind_verb(args: list[str], program: click.Command, find: Callable[[str], click.Command | None]) -> list[str]:
+    """Move flags that stand before the verb and belong to it behind it, and return the arguments of `program`.
+
+    ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
+
+    :param find: returns the command of that name.
+    """
+    if not args or not args[0].startswith("-"):
+        return args
+    for at, word in enumerate(args):
+        if word == "--":
+            break
+        command = None if word.startswith("-") else find(word)
+        if command is not None and (split := _split_flags(args[:at], program, command)) is not None:
+            kept, moved = split
+            return [*kept, word, *moved, *args[at + 1 :]]
+    return args
+
+
+def _split_flags(words: list[str], program: click.Command, command: click.Command) -> tuple[list[str], list[str]] | None:
+    """Return the flags of `program` and those of `command`; ``None`` if one is unknown or lacks its value."""
+    own, others = _options(program), {} if isinstance(command, click.Group) else _options(command)
+    kept: list[str] = []
+    moved: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, _ = word.partition("=") if word.startswith("--") else (word[:2], word[2:], "")
+        option = others.get(name) or own.get(name)
+        if option is None:
+            return None
+        place = moved if name in others else kept
+        place.append(word)
+        optional = isinstance(option.flag_value, str)  # its value follows an equals sign, or a blank behind the verb
+        if not (equals or option.is_flag or option.count or optional):
+            if (value := next(rest, None)) is None:
+                return None
+            place.append(value)
+    return kept, moved
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    found = [param for param in command.params if isinstance(param, click.Option)]
+    return {name: option for option in found for name in (*option.opts, *option.secondary_opts)}

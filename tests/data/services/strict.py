@@ -243,8 +243,8 @@ class StrictServer:
     def _deltas(self, body: Body) -> Iterator[tuple[Body, str | None]]:
         written = json.dumps(body["messages"], ensure_ascii=False)
         last = body["messages"][-1]
-        if closing := re.search(r"\[end of record \w+\]", written):
-            yield {"content": f"## Goal\nLook around.\n## Progress\nDone.\n{closing[0]}"}, "stop"
+        if "You write the record" in written:
+            yield {"content": "## Goal\nLook around.\n## Progress\nDone."}, "stop"
         elif "You name conversations" in written:
             yield {"content": "Looking around here"}, "stop"
         elif body.get("response_format") or "JSON Schema" in json.dumps(last):

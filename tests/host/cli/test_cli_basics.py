@@ -181,3 +181,14 @@ def test_the_prepared_page_is_what_the_command_line_prints(cli: Any, flag: str) 
         for code in (f"from moryflow.cli import main; main([{flag!r}])", ENTRY.format(flag=flag))
     )
     assert (prepared.stdout, prepared.stderr) == (computed.stdout, "[]\n")
+
+
+def test_flags_of_a_turn_may_stand_before_the_verb(cli: Any) -> None:
+    """``moryflow -m MODEL --output json run hi`` is ``moryflow run -m MODEL --output json hi`` (CONTRACT §1)."""
+    done = cli("-q", "-m", cli.script("hello"), "--output=json", "--max-steps", "3", "run", "hi")
+    assert done.returncode == 0 and json.loads(done.stdout)["text"] == "hello"
+    done = cli("-c", "-m", cli.script("again"), "run", "hi")
+    assert (done.returncode, done.stdout) == (0, "again\n")
+    assert len(json.loads(cli("session", "list", "--all", "--output", "json").stdout)) == 1
+    assert cli("--output", "json", "session", "list").stdout.startswith("[")
+    assert cli("-m", "x").returncode == 2
