@@ -181,12 +181,8 @@ class Files(Protocol):
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
     If the editor offers it (``moryflow acp``), reading a text file returns the editor's unsaved text, provided that the
-    file is still the object that was judged.
-
-    :ivar waits: whether reading may wait for such an editor; an ``async`` tool must then read on a thread.
+    file is still the object that was judged. That may wait for the editor, so an ``async`` tool reads on a thread.
     """
-
-    waits: bool
 
     def unsaved(self, target: Target) -> bool:
         """Whether the last read of `target` returned an editor's unsaved text."""

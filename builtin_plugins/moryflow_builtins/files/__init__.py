@@ -75,9 +75,11 @@ async def read(
     line_numbers: Annotated[bool, "put the line number before each line; it is not part of the file"] = False,
 ) -> ToolResult:
     """Read a text file, a page of it at a time, or look at an image (PNG, JPEG, GIF, WebP)."""
-    from .reader import read_page
+    import asyncio
 
-    return await read_page(ctx, offset, limit, encoding, line_numbers)
+    from .reader import read_target
+
+    return await asyncio.to_thread(read_target, ctx, offset, limit, encoding, line_numbers)
 
 
 @tool(domain="read", targets=_read_path, parallel_safe=True)

@@ -5,13 +5,10 @@ The encoding, the byte-order mark and the line ends of a file are kept when it i
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import os
-import stat
 from dataclasses import dataclass, field
-from functools import partial
 from typing import BinaryIO
 
 from moryflow_sdk import Entry, Image, Target, ToolContext, ToolError, ToolResult
@@ -76,7 +73,6 @@ PAGE_BYTES = 45_000
 
 LINE_CHARACTERS = 10_000
 PIECE_CHARACTERS = 1 << 18
-SMALL_BYTES = 64 * 1024
 IMAGE_BYTES = 5 * 1024 * 1024
 
 
@@ -94,20 +90,6 @@ class FilePage:
     @property
     def last(self) -> int:
         return self.first + len(self.lines) - 1
-
-
-async def read_page(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
-    """Read a small file at once on the event loop, and a larger one, or one that may have to wait, in a thread."""
-    page = partial(read_target, ctx, offset, limit, encoding, line_numbers)
-    return page() if not ctx.files.waits and _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)
-
-
-def _is_small(target: Target) -> bool:
-    try:
-        status = os.lstat(target.path or "")
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size <= SMALL_BYTES
 
 
 def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:

@@ -94,8 +94,6 @@ def _on_a_loop() -> bool:
 class EditorFiles(VaultFiles):
     """The files of one vault, for a session that an editor has open."""
 
-    waits = True
-
     def __init__(self, editor: EditorTexts, session: str, vault: Path, home: Path, user_home: Path) -> None:
         super().__init__(vault, home, user_home)
         self._editor, self._session = editor, session

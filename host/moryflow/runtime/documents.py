@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, ModelInfo, MoryflowError, thaw
@@ -114,7 +114,6 @@ class Kin:
     """A session that another session started, with the sessions below it.
 
     :ivar copy_of: the session that this one was copied from; the parent's text still uses that session's id.
-    :ivar of: the session that started it, if that is not the one whose tree is shown (a fork shows its original's).
     :ivar node: the answer whose call started it.
     """
 
@@ -125,7 +124,6 @@ class Kin:
     steps: int
     children: list[Kin] = field(default_factory=list["Kin"])
     copy_of: str = ""
-    of: str = ""
     node: str = ""
 
     @classmethod
@@ -135,22 +133,7 @@ class Kin:
 
 
 async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
-    """Return the sessions that `row` started, oldest first; for a fork also those of its original, which were not copied."""
-    found = await _children_of(store, row)
-    origin = row.origin or {}
-    if "node" in origin and (rows := await _session_if_stored(store, origin["session"])):
-        found += [replace(child, of=origin["session"]) for child in await kin_of(store, rows[0])]
-    return found
-
-
-async def _session_if_stored(store: Store, session: str) -> list[SessionRow]:
-    try:
-        return [await store.session(session)]
-    except MoryflowError:
-        return []
-
-
-async def _children_of(store: Store, row: SessionRow) -> list[Kin]:
+    """Return the sessions that `row` started, oldest first."""
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
         runs = [run for run in await store.runs(child.id) if not run.is_compaction]
@@ -159,7 +142,7 @@ async def _children_of(store: Store, row: SessionRow) -> list[Kin]:
         steps = sum(run.steps for run in runs)
         origin = child.origin or {}
         copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")
-        below = await _children_of(store, child)
+        below = await kin_of(store, child)
         found.append(Kin(child.id, child.agent, child.title, ended, steps, below, copy_of, node=node))
     return found
 

@@ -84,7 +84,7 @@ def same(status: os.stat_result, identity: Identity) -> bool:
 def parent_folder(target: Target, path: str | None = None, *, create: bool = False) -> Iterator[tuple[int, str]]:
     """Open the folder that contains `target`; yield its descriptor and the last name, which is ``.`` for the root.
 
-    :param create: make missing folders; after a failure, remove those of them that are still empty.
+    :param create: make missing folders; they stay after a failure.
     """
     folder, name = posixpath.split(path or path_of(target))
     with as_tool_errors(target), folder_at(folder, create=create) as descriptor:
@@ -103,33 +103,25 @@ def as_tool_errors(target: Target) -> Iterator[None]:
 @contextmanager
 def folder_at(folder: str, *, create: bool = False) -> Iterator[int]:
     """Walk from the root to `folder` and yield a descriptor that other calls can start from."""
-    made: list[tuple[int, str]] = []
     descriptor = os.open("/", THROUGH)
     try:
         for name in folder.split("/"):
             if name:
-                above, descriptor = descriptor, _enter(descriptor, name, made if create else None)
+                above, descriptor = descriptor, _enter(descriptor, name, create=create)
                 os.close(above)
         yield descriptor
-    except BaseException:
-        _remove_made(made)
-        raise
     finally:
         os.close(descriptor)
-        for holder, _ in made:
-            os.close(holder)
 
 
-def _enter(parent: int, name: str, made: list[tuple[int, str]] | None) -> int:
-    """Open folder `name` of `parent`; if `made` is given, a missing folder is created and added to it."""
+def _enter(parent: int, name: str, *, create: bool) -> int:
     try:
         return _open_folder(parent, name)
     except FileNotFoundError:
-        if made is None:
+        if not create:
             raise
         with suppress(FileExistsError):  # another process has just made it
             os.mkdir(name, dir_fd=parent)
-            made.append((os.dup(parent), name))
         return _open_folder(parent, name)
 
 
@@ -141,14 +133,6 @@ def _open_folder(parent: int, name: str) -> int:
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
-
-
-def _remove_made(made: list[tuple[int, str]]) -> None:
-    for holder, name in reversed(made):
-        try:
-            os.rmdir(name, dir_fd=holder)
-        except OSError:
-            return  # another process uses the folder by now
 
 
 def judged_status(target: Target, parent: int, name: str) -> os.stat_result | None:

@@ -21,7 +21,6 @@ from moryflow.base.atomic_write import take_over
 
 from .file_walk import (
     FOLDER,
-    as_tool_errors,
     failure,
     folder_at,
     held_folder,
@@ -51,8 +50,6 @@ class VaultFiles:
     :param user_home: the folder that ``~`` stands for.
     :param case_sensitive: whether the vault's volume distinguishes ``A`` from ``a``; found by a test if not given.
     """
-
-    waits = False
 
     def __init__(self, vault: Path, home: Path, user_home: Path, *, case_sensitive: bool | None = None) -> None:
         self._paths = PathResolver(vault, user_home, case_sensitive=case_sensitive)
@@ -293,14 +290,14 @@ def move_entry(source: Target, destination: Target, link: str | None) -> None:
     """Rename `source`, or the link at the path `link` that led to it, to `destination`, which must not exist."""
     if destination.identity is not None:
         raise failure(FileExistsError(errno.EEXIST, ""), destination)
-    with parent_folder(source, link) as (parent, name), parent_folder(destination, create=True) as (into, new):
-        with as_tool_errors(source):
-            status = _status(source, link, parent, name)
-        judged_status(destination, into, new)
-        if stat.S_ISDIR(status.st_mode):
-            os.rename(name, new, src_dir_fd=parent, dst_dir_fd=into)
-            return
-        _link_then_unlink(source, status, (parent, name), (into, new))
+    with parent_folder(source, link) as (parent, name):
+        status = _status(source, link, parent, name)
+        with parent_folder(destination, create=True) as (into, new):
+            judged_status(destination, into, new)
+            if stat.S_ISDIR(status.st_mode):
+                os.rename(name, new, src_dir_fd=parent, dst_dir_fd=into)
+            else:
+                _link_then_unlink(source, status, (parent, name), (into, new))
 
 
 def _status(target: Target, link: str | None, parent: int, name: str) -> os.stat_result:

@@ -197,7 +197,7 @@ class AgentCommands:
             await self._go(name)
             return
         tree = await talk.host.tree()
-        own = [child for child in reversed(tree.kin) if not child.of][:LISTED]
+        own = list(reversed(tree.kin))[:LISTED]
         say(columns([_child_row(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
 
     async def parent(self, _: str) -> None:

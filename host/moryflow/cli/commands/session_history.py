@@ -218,8 +218,8 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
         if (child := known.pop(_started(node), None)) is not None:
             lines += _kin_lines(child, f"{guide}  ")
         waiting += _below(branch.children, guide)[::-1]
-    rest = (child for child in known.values() if not child.of)  # of calls that were interrupted: no result names them
-    return [*lines, *(line for child in rest for line in _kin_lines(child, ""))]
+    # What is left was started by calls that were interrupted: no result names it.
+    return [*lines, *(line for child in known.values() for line in _kin_lines(child, ""))]
 
 
 def _below(children: Sequence[Branch], guide: str) -> list[tuple[Branch, str, str]]:
@@ -238,8 +238,7 @@ def _started(node: Node) -> str:
 def _kin_lines(child: Kin, guide: str) -> list[tuple[str, str]]:
     title = f" “{child.title}”" if child.title else ""
     steps = f"{child.steps} step{'s' if child.steps != 1 else ''}"
-    of = f" (of {child.of})" if child.of else ""
-    line = plain(f"  {guide}└ {child.agent} {child.session}{of}{title}: {child.end_reason}, {steps}")
+    line = plain(f"  {guide}└ {child.agent} {child.session}{title}: {child.end_reason}, {steps}")
     return [("", line), *(below for lower in child.children for below in _kin_lines(lower, f"{guide}  "))]
 
 
