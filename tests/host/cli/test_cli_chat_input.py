@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -151,3 +152,22 @@ def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_prompt:
     assert raw.count("\a") == 1
     assert [raw.count(sequence) for sequence in ("\x1b[22;2t", "\x1b[23;2t")] == [1, 1]
     assert re.findall(r"\x1b\]2;(.) ", terminal.raw)[:3] == ["…", "?", "…"]
+
+
+def test_an_image_is_pasted_from_the_clipboard(cli: Any, at_prompt: Begin) -> None:
+    """A program that reads the clipboard prints a PNG, and Ctrl-V attaches it; one that prints no image is passed over."""
+    programs = cli.vault.parent / "programs"
+    programs.mkdir()
+    (cli.vault.parent / "copied.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    for name, line in (("wl-paste", "echo text"), ("xclip", f"cat '{cli.vault.parent / 'copied.png'}'")):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o700)
+    cli.environ |= {"PATH": f"{programs}:{os.environ['PATH']}", "WAYLAND_DISPLAY": "w", "DISPLAY": ":0"}
+    terminal = at_prompt("-m", cli.script("seen"))
+    terminal.type("\x16")
+    terminal.expect(".png")
+    terminal.type("what is it?\r")
+    terminal.expect("seen")
+    assert terminal.quit() == 0
+    [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
+    assert len(node["payload"]["images"]) == 1 and node["payload"]["text"].endswith("what is it?")

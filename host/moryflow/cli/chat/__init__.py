@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 """How a line names a file: behind an @, in quotes if the name has blanks."""
 
-_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-
 
 def mentioned(text: str) -> list[str]:
     """Return the files that a line names, each once."""
@@ -39,15 +37,6 @@ def mentioned(text: str) -> list[str]:
 def mention(path: str) -> str:
     """Return how a line names the file `path`."""
     return f'@"{path}"' if " " in path else f"@{path}"
-
-
-def image_of(pasted: str) -> str:
-    """Return the mention of the image whose path was pasted, an empty text if something else was pasted."""
-    try:
-        [path] = map(Path, shlex.split(pasted.strip()) if len(pasted) < 4096 else [])
-        return mention(str(path)) if path.is_absolute() and path.suffix.lower() in _IMAGES and path.is_file() else ""
-    except (ValueError, OSError):
-        return ""
 
 
 class Choice(TypedDict, total=False):

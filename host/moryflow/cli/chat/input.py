@@ -33,7 +33,8 @@ from prompt_toolkit.styles import Style
 from moryflow.cli.terminal import brief, cut, streams, terminal_width, use_colour
 from moryflow.cli.terminal.stdin import ALONE, LETTERS, PASTED
 
-from . import LineSource, PickItem, image_of
+from . import LineSource, PickItem
+from .clipboard import Clipboard, image_of
 from .completion import ItemCompleter, LineCompleter, completed
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class TerminalInput(LineSource):
         self._ignores_keys = False
         """The user was typing when the question came: their keys answer nothing until they pause."""
         self._draft = Document()
+        self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()
         self._arrived = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -295,6 +297,7 @@ class TerminalInput(LineSource):
         keys.add("c-j", filter=enters)(lambda _: self._enter())
         keys.add("c-j", filter=~enters)(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("c-v")(lambda _: self._paste_image())
         keys.add("<bracketed-paste>")(lambda event: self._paste(event.data))
         keys.add("c-c")(lambda _: self._clear())
         keys.add("tab", filter=~asked & Condition(self._is_command))(lambda _: self._complete_command())
@@ -380,6 +383,9 @@ class TerminalInput(LineSource):
         """Insert what was pasted. The path of an image, which a terminal pastes when one is dropped, becomes an attachment."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         self._buffer.insert_text((self._answer is None and image_of(text)) or text)
+
+    async def _paste_image(self) -> None:
+        self._buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
 
     async def _show_last(self) -> None:
         if self._last_view is not None:
