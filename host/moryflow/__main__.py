@@ -11,8 +11,8 @@ try:
 except KeyboardInterrupt:
     raise SystemExit(130) from None
 
+# What the command line prints for `--help` at `WIDE` columns. Write it anew after a change of a flag or command.
 HELP = f"{__file__.rpartition('/')[0]}/cli/help.txt"  # not a Path: importing pathlib takes longer than all of this
-"""What the command line prints for ``--help`` at :data:`WIDE` columns. Write it anew after a change of a flag or command."""
 WIDE = 80
 
 

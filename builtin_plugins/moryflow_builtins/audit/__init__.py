@@ -97,12 +97,12 @@ def _group() -> Any:
 
 
 FOLDER = Path("logs") / "agent-audit"
+# Names the file of what happens outside of a session, such as a rule that is added on the command line.
 NO_SESSION = "no-session"
-"""Names the file of what happens outside of a session, such as a rule that is added on the command line."""
+# The beginning of every line.
 START = b'{"eventId":'
-"""The beginning of every line."""
+# How much of the end of a file is searched for a call that was refused after its record.
 RECENT_BYTES = 1 << 18
-"""How much of the end of a file is searched for a call that was refused after its record."""
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -171,8 +171,8 @@ def last_of_call(file: Path, call: str) -> dict[str, Any] | None:
 
 
 log = logging.getLogger(__name__)
+# How far lines of a file may be out of order, because a clock was set or several processes wrote at the same time.
 SLACK = timedelta(hours=1)
-"""How far lines of a file may be out of order, because a clock was set or several processes wrote at the same time."""
 
 
 class Wanted(NamedTuple):

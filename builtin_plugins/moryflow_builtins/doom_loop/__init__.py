@@ -131,14 +131,14 @@ config_model = DoomLoopSettings
 config_path = "agents.runtime.doomLoop"
 gate = True
 
+# The domain of the session grant that *always* stores; no permission rule has this domain.
 DOMAIN = "doom_loop"
-"""The domain of the session grant that *always* stores; no permission rule has this domain."""
 
+# The explanation of the answer *always* in the question.
 ALWAYS = (
     "lets this session go on without asking about loops again: each time the counters start again at zero; it holds for "
     "this session only and is not stored"
 )
-"""The explanation of the answer *always* in the question."""
 
 
 @hookimpl

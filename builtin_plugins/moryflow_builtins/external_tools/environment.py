@@ -76,8 +76,8 @@ def _wrong(text: str, place: int, what: str) -> ToolError:
     return ToolError(f'the "# /// script" block in line {line}: {what}', code="tool_metadata")
 
 
+# Seconds that each command for making an environment may take.
 LIMIT = 900.0
-"""Seconds that each command for making an environment may take."""
 
 
 @dataclass(frozen=True)

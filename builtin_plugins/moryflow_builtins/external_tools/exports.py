@@ -14,8 +14,8 @@ import moryflow_sdk
 from moryflow_sdk import Tool
 from moryflow_sdk.arguments import parameters
 
+# How many items of one export are read; an iterator may be endless, and the host accepts no more tools of one file.
 MAX_TOOLS = 256
-"""How many items of one export are read; an iterator may be endless, and the host accepts no more tools of one file."""
 EXPORTS = ("tools", "tool", "default")
 
 

@@ -28,13 +28,13 @@ from .environment import Environment, Requirements, environment_for, requirement
 from .exports import Wrong, exported_tools, has_factory
 from .programs import CONTEXT, bounded, end_group, end_marked_with, ending, program_tool
 
+# Seconds for the import of a file and for its factories.
 LIMIT = 2.0
-"""Seconds for the import of a file and for its factories."""
+# Path and hash of files that took too long. They are not tried again: their threads still run.
 _stuck: set[tuple[str, str]] = set()
-"""Path and hash of files that took too long. They are not tried again: their threads still run."""
 
+# The exports of modules, kept because making schemas takes most of the time. An entry is dropped with its module.
 _exports_by_module: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
-"""The exports of modules, kept because making schemas takes most of the time. An entry is dropped with its module."""
 
 
 async def load_all(ctx: PluginContext, folder: Path, *, only_allowed: bool) -> list[Tool | Diagnostic]:
@@ -137,10 +137,10 @@ def _next_step(path: Path) -> str:
     return f"change {path.name}, then moryflow tool check"
 
 
+# Seconds in which a file must list its tools; importing its dependencies may take most of that.
 LISTING_LIMIT = 20.0
-"""Seconds in which a file must list its tools; importing its dependencies may take most of that."""
+# The longest answer, in bytes.
 LINE_LIMIT = 64 * 1024 * 1024
-"""The longest answer, in bytes."""
 _COMPLAINTS = 4000
 
 

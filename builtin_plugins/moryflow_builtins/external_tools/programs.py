@@ -28,17 +28,17 @@ from moryflow_sdk.support.processes import end_marked, marked_environment, start
 from moryflow_sdk.support.secrets import names_secret
 from moryflow_sdk.support.texts import keys_once
 
+# How many bytes a program may print.
 OUTPUT_LIMIT = 64 * 1024 * 1024
-"""How many bytes a program may print."""
+# The largest metadata of a result, in characters of JSON; it is stored with the session and sent to its clients.
 MAX_METADATA = 256 * 1024
-"""The largest metadata of a result, in characters of JSON; it is stored with the session and sent to its clients."""
 _LONGEST_TITLE = 200
+# The keyword argument with the context of a call; no argument of a tool has this name.
 CONTEXT = "moryflow_context"
-"""The keyword argument with the context of a call; no argument of a tool has this name."""
+# How long to wait for the end of standard output after the program has ended: a child process may keep it open.
 _GRACE_SECONDS = 0.5
-"""How long to wait for the end of standard output after the program has ended: a child process may keep it open."""
+# How often a start is tried: a process that another thread just forked may still have the copy open for writing.
 _STARTS = 20
-"""How often a start is tried: a process that another thread just forked may still have the copy open for writing."""
 _LAST_WORDS = 2000
 _OPENING = re.compile(r"(?m)^(?P<prefix>\S{0,4}[ \t]?)/// moryflow[ \t]*$")
 _LINE = re.compile(r"at line (\d+)")

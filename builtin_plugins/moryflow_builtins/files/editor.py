@@ -33,8 +33,8 @@ class FileChange:
     into: Target | None = None
 
 
+# The name of a changed file, and a function that restores it.
 Undo = tuple[str, Callable[[], object]]
-"""The name of a changed file, and a function that restores it."""
 
 
 def commit(files: Files, changes: Sequence[FileChange]) -> None:
@@ -226,10 +226,10 @@ def delete_target(ctx: ToolContext, recursive: bool) -> ToolResult:
 CONTEXT = 3
 MAX_LINES = 120
 MAX_CHARACTERS = 12_000
+# How many changed lines are compared one by one; of a larger change only the numbers of lines are shown.
 MAX_COMPARED = 3000
-"""How many changed lines are compared one by one; of a larger change only the numbers of lines are shown."""
+# Limits of the diff that the user sees after a change: lines in all, characters of a line, files.
 SHORT_LINES, SHORT_WIDTH, SHORT_FILES = 16, 160, 8
-"""Limits of the diff that the user sees after a change: lines in all, characters of a line, files."""
 
 _HEADER = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 

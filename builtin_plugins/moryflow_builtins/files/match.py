@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from moryflow_sdk import ToolError
 
+# In how many lines of a file the one nearest to a text that is not there is looked for.
 MAX_COMPARED_LINES = 5000
-"""In how many lines of a file the one nearest to a text that is not there is looked for."""
 MAX_SHOWN_LINES = 8
 
 

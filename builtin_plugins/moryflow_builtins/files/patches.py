@@ -153,11 +153,11 @@ def _wrong(number: int, what: str) -> ToolError:
     )
 
 
+# How lines are compared, the strictest first.
 _WAYS: tuple[Callable[[str], str], ...] = (str, str.rstrip)
-"""How lines are compared, the strictest first."""
 
+# A line and its end, or the last line, which may have none.
 _LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
-"""A line and its end, or the last line, which may have none."""
 
 
 def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:

@@ -59,6 +59,7 @@ def preview_delete(ctx: ToolContext) -> str:
     return "\n".join((_name(target), *(_name(target, path) for path in below), *_more_note(below)))
 
 
+# The preview of each tool that changes files.
 PREVIEWS = {
     "write": preview_write,
     "edit": preview_edits,
@@ -67,7 +68,6 @@ PREVIEWS = {
     "move": preview_move,
     "delete": preview_delete,
 }
-"""The preview of each tool that changes files."""
 
 
 def _paths_below(ctx: ToolContext, target: Target) -> list[str]:

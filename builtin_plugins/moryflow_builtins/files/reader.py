@@ -14,11 +14,11 @@ from typing import BinaryIO
 from moryflow_sdk import Entry, Image, Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, image_type, looks_binary, mark_of
 
+# Larger files are not edited, and their lines are not counted.
 MAX_BYTES = 32 * 1024 * 1024
-"""Larger files are not edited, and their lines are not counted."""
 
+# An encoding that decodes every byte, so the unchanged parts of a file are written back as they were.
 FALLBACK = "latin-1"
-"""An encoding that decodes every byte, so the unchanged parts of a file are written back as they were."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def encode_new(text: str, name: str) -> bytes:
     return FileText("").encode(text, name)
 
 
+# The size of a page. It is below the limit of truncation, so reading a stored output does not store it again.
 PAGE_BYTES = 45_000
-"""The size of a page. It is below the limit of truncation, so reading a stored output does not store it again."""
 
 LINE_CHARACTERS = 10_000
 PIECE_CHARACTERS = 1 << 18

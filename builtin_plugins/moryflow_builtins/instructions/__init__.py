@@ -88,8 +88,8 @@ def _cli() -> object:
 # ---------------------------------------------------------------- Reading a file, with the files that it includes
 
 
+# How many bytes are read of a file at most.
 LARGEST = 16 * 1024 * 1024
-"""How many bytes are read of a file at most."""
 _INCLUDE = re.compile(r"^@(\S+\.(?:md|txt))[ \t]*$", re.MULTILINE)
 
 
@@ -165,8 +165,8 @@ def _bytes(path: Path, root: Path) -> bytes:
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
 
+# The user's instructions for Claude Code in all projects, below their home.
 CLAUDE = ".claude/CLAUDE.md"
-"""The user's instructions for Claude Code in all projects, below their home."""
 
 NAMED_IN = "agents.runtime.instructions.files"
 

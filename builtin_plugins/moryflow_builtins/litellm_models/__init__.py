@@ -54,9 +54,10 @@ class LitellmService(NamedTuple):
         return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
+# Services that accept any number of system messages, separate from the conversation.
 SEVERAL_SYSTEM_MESSAGES = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock"})
-"""Services that accept any number of system messages, separate from the conversation."""
 
+# The first of these services with a key, and with a default model, is the default.
 SERVICES: dict[str, LitellmService] = {
     service.prefix: service
     for service in (
@@ -84,14 +85,13 @@ SERVICES: dict[str, LitellmService] = {
         LitellmService("oci"),
     )
 }
-"""The first of these services with a key, and with a default model, is the default."""
 
+# The prefix for all other models: `litellm/<litellm's name of the model>`.
 ANY = "litellm"
-"""The prefix for all other models: ``litellm/<litellm's name of the model>``."""
 
 
+# Seconds of loading after which the user sees why nothing happens.
 SHOW_AFTER = 0.3
-"""Seconds of loading after which the user sees why nothing happens."""
 
 
 class LitellmModels(BaseProvider):

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from .runtime import Process, Runtime
 
 
+# Seconds of loading after which the user sees why nothing happens.
 SHOW_AFTER = 0.3
-"""Seconds of loading after which the user sees why nothing happens."""
 
+# Stop texts: an answer ends before a heading, and before a second paragraph of prose. Without them, so small a model
+# continues the document of its prompt until it reaches its limit. A list or code after a blank line still belongs to the
+# answer.
 ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
-"""Stop texts: an answer ends before a heading, and before a second paragraph of prose. Without them, so small a model continues
-the document of its prompt until it reaches its limit. A list or code after a blank line still belongs to the answer."""
 
+# The most tokens of any answer, and of an answer of the smaller model, which may not end by itself.
 LONGEST_ANSWER, SHORT_ANSWER = 1024, 160
-"""The most tokens of any answer, and of an answer of the smaller model, which may not end by itself."""
 
 CONTEXT_WINDOW = 8192
 

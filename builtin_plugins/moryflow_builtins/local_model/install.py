@@ -26,14 +26,14 @@ from moryflow_sdk.errors import redact
 
 from .runtime import RUNTIME_DOWNLOAD, Runtime
 
+# Free bytes that are needed beside the downloads and the weights: for the unpacked runtime.
 SPACE = 200_000_000
-"""Free bytes that are needed beside the downloads and the weights: for the unpacked runtime."""
 
 Progress = Callable[[str, int, int], None]
 _ADDRESS = re.compile(r"\b\w+://\S+")
 _WITHHELD = re.compile(r"DO NOT MATCH THE HASHES|[Hh]ash mismatch|No matching distribution|HTTP error 4\d\d")
+# After broken connections, pip's last sentence is the same as for a missing version; only its warnings differ.
 _UNREACHABLE = re.compile(r"(?i)connection broken|connection error|unreachable|name resolution|timed out")
-"""After broken connections, pip's last sentence is the same as for a missing version; only its warnings differ."""
 
 
 def install(runtime: Runtime, progress: Progress) -> None:

@@ -28,6 +28,7 @@ from moryflow_sdk.support.threads import on_daemon_thread
 from . import CONTEXT_WINDOW, LONGEST_ANSWER
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+# The size in bytes of the runtime's wheel, for each platform that has one.
 RUNTIME_DOWNLOAD: dict[tuple[str, str], int] = {
     ("Linux", "x86_64"): 33_827_498,
     ("Linux", "aarch64"): 32_870_844,
@@ -35,7 +36,6 @@ RUNTIME_DOWNLOAD: dict[tuple[str, str], int] = {
     ("Darwin", "x86_64"): 11_523_198,
     ("Windows", "AMD64"): 8_733_245,
 }
-"""The size in bytes of the runtime's wheel, for each platform that has one."""
 
 
 class Weights(NamedTuple):
@@ -119,8 +119,8 @@ class Runtime(NamedTuple):
 
 START = 60.0
 _SCRIPT = Path(__file__).with_name("serve.py")
+# The environment variables that the process gets; it must not see keys of services.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LD_LIBRARY_PATH")
-"""The environment variables that the process gets; it must not see keys of services."""
 
 
 class Process:

@@ -18,8 +18,8 @@ from .lock import CALL_SECONDS, CONTEXT, FILE, Server, digest, usable_servers
 if TYPE_CHECKING:
     from .helper import Helper
 
+# The key in `session_state` for the names of the tools that the session has found, in that order.
 FOUND = "found"
-"""The key in ``session_state`` for the names of the tools that the session has found, in that order."""
 
 
 def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool | Diagnostic]:

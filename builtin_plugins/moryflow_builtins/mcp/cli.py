@@ -29,10 +29,10 @@ from .review import (
     settings_now,
 )
 
+# How long the user may take to log in.
 LOGIN_SECONDS = 600.0
-"""How long the user may take to log in."""
+# How long a server that is tested may take to start, as in a call; a shorter `timeout` of its entry applies.
 TEST_SECONDS = 60.0
-"""How long a server that is tested may take to start, as in a call; a shorter ``timeout`` of its entry applies."""
 
 
 @click.group("mcp")

@@ -12,15 +12,15 @@ from moryflow_sdk.support.tool_schemas import RULES, plain_schema
 
 from .lock import canonical, digest
 
+# How many tools of one server are pinned at most; a model could not choose among more.
 MAX_TOOLS = 256
-"""How many tools of one server are pinned at most; a model could not choose among more."""
 MAX_DESCRIPTION = 16_384
+# The largest definition of a tool, in bytes.
 MAX_BYTES = 64 * 1024
-"""The largest definition of a tool, in bytes."""
+# The largest description of a prompt, in bytes.
 MAX_PROMPT = 16 * 1024
-"""The largest description of a prompt, in bytes."""
+# The fields that a tool's hash covers, beside the identity of its server.
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The fields that a tool's hash covers, beside the identity of its server."""
 
 Definition = Mapping[str, Any]
 
@@ -72,13 +72,13 @@ def cleaned(value: Any) -> Any:
 # ---------------------------------------------------------------- the schema for the model
 
 
+# The keywords at the top of a tool's schema that are kept.
 AT_THE_TOP = ("type", "properties", "required", "additionalProperties", "$defs", "definitions", "description")
-"""The keywords at the top of a tool's schema that are kept."""
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+# Keywords that services refuse; and those with regular expressions, because a hostile one could match for ever.
 _LEFT_OUT = frozenset(
     {"$schema", "$id", "$anchor", "$dynamicAnchor", "$comment", "pattern", "patternProperties", "x-mcp-header"}
 )
-"""Keywords that services refuse; and those with regular expressions, because a hostile one could match for ever."""
 
 
 def schema_for_model(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from moryflow_sdk import ToolError
 from moryflow_sdk.support.processes import CALL_MARK, end_children, end_marked, end_process
 from moryflow_sdk.support.settings import ServerSettings
 
+# The longest line from the helper, in bytes.
 LIMIT = 96 * 1024 * 1024
-"""The longest line from the helper, in bytes."""
+# Environment variables that every server gets, beside those that are configured for it.
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Environment variables that every server gets, beside those that are configured for it."""
 _CANCEL_TIMEOUT = 2.0
+# The command of `moryflow mcp` that helps after a failed request, by its code.
 _STEPS = {"mcp_login": "login", "mcp_gone": "test", "mcp_failed": "test"}
-"""The command of ``moryflow mcp`` that helps after a failed request, by its code."""
 _NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 

@@ -174,8 +174,8 @@ def _locked(home: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+# The keyword argument with the context of a call.
 CONTEXT = "moryflow_context"
-"""The keyword argument with the context of a call."""
 CALL_SECONDS = 300.0
 
 

@@ -33,10 +33,10 @@ from pydantic import AnyUrl
 
 from .transports import MAX_BYTES, JudgedTransport, ServerGone
 
+# The longest line of the browser's request to the callback address, in bytes.
 MAX_LINE = 16 * 1024
-"""The longest line of the browser's request to the callback address, in bytes."""
+# Seconds in which the browser must have sent that line.
 CALLBACK_TIMEOUT = 10.0
-"""Seconds in which the browser must have sent that line."""
 PATH = "/callback"
 
 

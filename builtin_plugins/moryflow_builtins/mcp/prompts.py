@@ -16,8 +16,8 @@ from .lock import CALL_SECONDS, Server, note_withheld
 if TYPE_CHECKING:
     from .helper import Helper
 
+# The longest text of a server for a prompt.
 MAX_CHARACTERS = 200_000
-"""The longest text of a server for a prompt."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 

@@ -22,8 +22,8 @@ from .helper import Helper, spec_of
 from .lock import Pin, Server, configured_as, servers_of
 from .prompts import prompt_lines
 
+# The longest difference that is shown.
 MAX_LINES = 200
-"""The longest difference that is shown."""
 
 
 class Listing:
@@ -131,10 +131,10 @@ def _definition_lines(definition: Mapping[str, Any] | None) -> list[str]:
 # ---------------------------------------------------------------- the configured servers, and requests to them
 
 
+# How long a server may take to start; the first time, its program may have to be downloaded.
 CONNECT_SECONDS = 120.0
-"""How long a server may take to start; the first time, its program may have to be downloaded."""
+# How long a server may take to answer after it is connected.
 LIST_SECONDS = 30.0
-"""How long a server may take to answer after it is connected."""
 Show = Callable[[str], None]
 
 

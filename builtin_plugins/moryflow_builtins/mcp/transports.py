@@ -19,8 +19,8 @@ from moryflow_sdk.support.urls import NotPublic, vetted
 
 from .helper import servers_mark
 
+# The largest event of an HTTP response, in bytes.
 MAX_BYTES = 32 * 1024 * 1024
-"""The largest event of an HTTP response, in bytes."""
 MAX_LAST_LINES = 20
 
 

@@ -38,13 +38,13 @@ from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
 from .transports import MAX_BYTES, MAX_LAST_LINES, JudgedTransport, ServerGone, connected_program, host_of
 
+# How many entries of a list are counted at most.
 LONGEST_LIST = 20_000
-"""How many entries of a list are counted at most."""
+# How many pages of a list are asked for at most; a server may never end its list.
 MAX_PAGES = MAX_TOOLS
-"""How many pages of a list are asked for at most; a server may never end its list."""
 _BACKSTOP = 3600.0
+# Messages of the SDK for an HTTP status without a message of the server.
 _STATUS_ONLY = ("Server returned an error response", "Session terminated", "Not Found")
-"""Messages of the SDK for an HTTP status without a message of the server."""
 
 
 class Request:
@@ -270,11 +270,11 @@ def explain(error: BaseException) -> dict[str, str]:
     return {"code": "mcp_failed", "message": f"{type(error).__name__}: {error}"[:500]}
 
 
+# KiB of memory. If this process uses more, because of a server's answer, it ends; the next request starts a new one.
 MAX_MEMORY = 1024 * 1024
-"""KiB of memory. If this process uses more, because of a server's answer, it ends; the next request starts a new one."""
 LIMIT = 64 * 1024 * 1024
+# Seconds between two checks whether the host still runs, and for an orderly end when it does not.
 STEP, GRACE = 0.5, 10.0
-"""Seconds between two checks whether the host still runs, and for an orderly end when it does not."""
 
 
 class McpWorker:

@@ -35,6 +35,9 @@ from moryflow_sdk.support.settings import Meta, Settings
 
 Count = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
 
+# Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Case is ignored.
+#
+# Files with secrets and files that run later are high risk too; they are in other tables, which permissions use as well.
 SENSITIVE_PATHS: tuple[str, ...] = (
     "src/{auth,security}/**", "**/{auth,authn,authz,authentication,authorization,security,oauth,crypto}/**",
     "**/*{package,tsconfig}.json", "**/jsconfig.json", "**/{docker,infra,infrastructure,terraform,k8s,helm,deploy,ansible}/**",
@@ -48,9 +51,6 @@ SENSITIVE_PATHS: tuple[str, ...] = (
     "**/{dockerfile,dockerfile.*,*.dockerfile,docker-compose*.y*ml,compose*.y*ml}", "**/*.{tf,bicep}",
     "**/{migrations,migration,alembic}/**",
 )  # fmt: skip
-"""Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Case is ignored.
-
-Files with secrets and files that run later are high risk too; they are in other tables, which permissions use as well."""
 
 
 class MemoryBankSettings(Settings):
@@ -96,15 +96,15 @@ MEMORY = f"{FOLDER}/MEMORY.md"
 PATTERNS = f"{FOLDER}/details/patterns.md"
 PREFIX = f"vault:/{FOLDER}"
 SKILL = Path(__file__).parent / "skills" / "memory-bank"
+# The agents of the bank. Any agent may start the reader; only `memory_write` starts the writer. The names grant nothing.
 READER, WRITER = "memory-reader", "memory-bank-writer"
-"""The agents of the bank. Any agent may start the reader; only ``memory_write`` starts the writer. The names grant nothing."""
 READ_TOOLS = ("read", "ls", "glob", "grep")
 PROTOCOL_VERSION = "memory-bank/v1"
+# The sections that the front page (`MEMORY.md`) must have, in this order.
 SECTIONS = ("Project", "Routing Rules", "Top Quick Answers", "Drill-Down Protocol", "Write Safety")
-"""The sections that the front page (``MEMORY.md``) must have, in this order."""
 USER_PLACEHOLDER = "Your own notes. No tool changes this part."
+# The next step if there is no bank: only the user creates one, no tool and no command of an agent.
 MADE_BY = "ask the user to run `moryflow memory-bank init`"
-"""The next step if there is no bank: only the user creates one, no tool and no command of an agent."""
 
 
 @cache

@@ -86,8 +86,8 @@ def _blocks(machine: str) -> str:
     return f"{MACHINE[0]}\n{inner}\n{MACHINE[1]}\n\n{USER[0]}\n{USER_PLACEHOLDER}\n{USER[1]}\n"
 
 
+# File → `created`, `extended: …`, `unchanged`, or `left alone: …` with the reason.
 Done = dict[str, str]
-"""File → ``created``, ``extended: …``, ``unchanged``, or ``left alone: …`` with the reason."""
 
 
 def make_bank(turn: Any) -> Done:

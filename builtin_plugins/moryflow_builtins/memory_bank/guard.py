@@ -88,8 +88,8 @@ def sensitive_paths(globs: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{source})\\Z" for source in sources) or r"(?!)", re.DOTALL)
 
 
+# When this many files changed in one turn, the model is reminded to propose what is worth remembering.
 MANY_FILES = 5
-"""When this many files changed in one turn, the model is reminded to propose what is worth remembering."""
 
 WRITER_READS = frozenset({"read", "edit"})
 

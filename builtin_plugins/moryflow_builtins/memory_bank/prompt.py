@@ -97,8 +97,8 @@ HINT = (
 NOTE = "[note from the host]"
 LONGEST = 20_000
 
+# Node → its message with hints, or `None` if it needs none, as most. Nodes never change, so the entries stay valid.
 _messages_with_hints: dict[str, Message | None] = {}
-"""Node → its message with hints, or ``None`` if it needs none, as most. Nodes never change, so the entries stay valid."""
 
 
 def add_message_hints(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:
@@ -127,10 +127,10 @@ def _with_hint(message: Message) -> Message | None:
 
 
 MAX_LINE = 500
+# A file counts as read if this many lines from its beginning are in the output.
 FIRST_LINES = 40
-"""A file counts as read if this many lines from its beginning are in the output."""
+# Tools whose output does not count as reading, even if it contains every line of a short file.
 SEARCHES = ("ls", "glob", "grep", "search_in_file")
-"""Tools whose output does not count as reading, even if it contains every line of a short file."""
 
 
 def has_read_required(turn: Turn, bank: Bank) -> bool:

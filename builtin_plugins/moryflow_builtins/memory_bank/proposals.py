@@ -28,6 +28,7 @@ _LASTING = re.compile(
     r"our convention|the convention is|always use|never use)\b|记住|以后(都|请|一律)|从现在起|我们决定|约定(是|为|：|:)|一律",
     re.IGNORECASE,
 )
+# Messages about a choice of technology, a new or shared module, architecture, refactoring or migration.
 _DESIGN = re.compile(
     r"\b(architect(ure|ural)|refactor(ing)?|migrat(e|ing|ion)|redesign)\b"
     r"|\b(new|add an?|create an?) (\w+ )?(module|component|package|service|subsystem)\b"
@@ -36,7 +37,6 @@ _DESIGN = re.compile(
     r"|技术选型|选型|架构|重构|迁移|(新建|新增|创建|新的?)\S{0,6}(模块|组件)|(公共|共享)(模块|组件|库)",
     re.IGNORECASE,
 )
-"""Messages about a choice of technology, a new or shared module, architecture, refactoring or migration."""
 
 
 def commands_in(text: str) -> bool:

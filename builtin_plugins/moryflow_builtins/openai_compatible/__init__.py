@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from moryflow_sdk.chat_completions.endpoint import JsonMode
 
 
+# The name that stands for the first model that a server lists.
 AUTO = "auto"
-"""The name that stands for the first model that a server lists."""
 
 _GEMINI = "generativelanguage.googleapis.com"
+# Services with their own protocols: an address configured for one of them is not a chat-completions server.
 _NATIVE = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock", "azure", "cohere"})
-"""Services with their own protocols: an address configured for one of them is not a chat-completions server."""
 
 
 class OpenAICompatible(BaseProvider):
@@ -315,6 +315,7 @@ def _normal(address: str, variable: str) -> str:
     return address if urlsplit(address).path else f"{address}/v1"
 
 
+# Prefix, address, variables with the key, default model, and what differs from others.
 _ROWS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-4.1", {
         "addresses": ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "output_field": "max_completion_tokens",
@@ -354,10 +355,9 @@ _ROWS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
         "addresses": ("LLAMACPP_BASE_URL",), "local": True, "effort": "template",
     }),
 )  # fmt: skip
-"""Prefix, address, variables with the key, default model, and what differs from others."""
 
+# If several services have a key, the first one in this order is the default.
 SERVICES = {
     prefix: KnownService(prefix, url, tuple(keys.split()), default=default, **more)
     for prefix, url, keys, default, more in _ROWS
 }
-"""If several services have a key, the first one in this order is the default."""

@@ -202,11 +202,11 @@ def _with_offer(answer: Judgement, target: Target) -> Judgement:
 
 # ---------------------------------------------------------------- folders and everything below them
 
+# How many paths below a folder are judged; for a folder that holds more, the user is asked.
 MAX_PATHS = 5_000
-"""How many paths below a folder are judged; for a folder that holds more, the user is asked."""
 
+# How many paths of one folder are judged in full; more would change neither the decision nor the question.
 MAX_ASKED = 20
-"""How many paths of one folder are judged in full; more would change neither the decision nor the question."""
 
 
 class TooManyPaths(Exception):

@@ -24,8 +24,8 @@ from .unusual import UNCOVERED, unusual
 # ---------------------------------------------------------------- the default rules
 
 
+# Files with plans; nothing there runs.
 PLANS = "vault:/.moryflow/plans/*.md"
-"""Files with plans; nothing there runs."""
 
 _EVERY = "vault:**/"
 _SENSITIVE_FILES = _EVERY + "{" + ",".join(SECRETS.files) + "}"
@@ -61,8 +61,8 @@ _FIXED: tuple[tuple[str, str, str], ...] = (
     ("mcp", "*", "ask"),
 )
 
+# Patterns that say where a file is, not what it is called.
 PLACES = frozenset({"vault:**", "fs:**"})
-"""Patterns that say where a file is, not what it is called."""
 
 
 @lru_cache(maxsize=16)
@@ -120,8 +120,8 @@ def plain_text(text: str) -> str:
 
 Strength = Literal["allow", "ask", "deny"]
 STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
+# How many reasons a question shows, and how many patterns one answer may store.
 MAX_REASONS = 8
-"""How many reasons a question shows, and how many patterns one answer may store."""
 
 
 class Judgement(NamedTuple):
@@ -246,8 +246,8 @@ def rule_words(rule: Rule) -> str:
 # ---------------------------------------------------------------- rules and places
 
 
+# Whether upper and lower case usually name the same file; if so, rules that protect a file ignore case.
 _VOLUME_FOLDS = sys.platform == "darwin"
-"""Whether upper and lower case usually name the same file; if so, rules that protect a file ignore case."""
 
 
 class CompiledRule(NamedTuple):
@@ -299,8 +299,8 @@ class RuleSet(NamedTuple):
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(rules[place]))), None)
 
 
+# The last few, those of the user and of the agents; finding them here is faster than hashing all rules.
 _newest: list[RuleSet] = []
-"""The last few, those of the user and of the agents; finding them here is faster than hashing all rules."""
 
 
 def text_probe(text: str) -> Probe:
@@ -345,8 +345,8 @@ def _compile(rule: Rule) -> CompiledRule:
     return CompiledRule(rule, compile_rule(rule))
 
 
+# Resolves (path, domain, base folder or `None` for the vault) to a target, as the host does for file arguments.
 Resolve = Callable[[str, str, str | None], Target]
-"""Resolves (path, domain, base folder or ``None`` for the vault) to a target, as the host does for file arguments."""
 
 
 class Policy(NamedTuple):

@@ -28,8 +28,8 @@ def _runs(*patterns: str) -> tuple[tuple[str, str, str], ...]:
     return tuple(("bash", pattern, "allow") for pattern in patterns)
 
 
+# Overrule the rules of a more trusting preset that was added before.
 _AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
-"""Overrule the rules of a more trusting preset that was added before."""
 
 _LOOK = _runs(
     "pwd", "cd *", "ls *", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "df *", "diff *",
@@ -49,11 +49,12 @@ _BUILD = _runs(
     "go test ./...", "make", "make test", "make build", "make lint",
 )  # fmt: skip
 
+# Ask again about files of secrets, which a rule for the whole disk would allow.
 _SECRETS = tuple(
     ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask") for names, below in ((SECRETS.files, ""), (SECRETS.folders, "/**"))
 )
-"""Ask again about files of secrets, which a rule for the whole disk would allow."""
 
+# The presets by name, the strictest first.
 PRESETS: Mapping[str, Preset] = {
     "readonly": Preset(
         "look at everything in the vault, change nothing",
@@ -74,7 +75,6 @@ PRESETS: Mapping[str, Preset] = {
         ),
     ),
 }
-"""The presets by name, the strictest first."""
 
 
 def offer(rules: Sequence[Rule], *, sandbox: bool) -> Offer | None:

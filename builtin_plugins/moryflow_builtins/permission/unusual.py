@@ -12,10 +12,10 @@ from typing import Protocol
 from moryflow_sdk import Rule
 from moryflow_sdk.support.texts import in_words
 
+# How the reason begins where nothing but a missing rule makes Moryflow ask.
 UNCOVERED = "no rule covers"
-"""How the reason begins where nothing but a missing rule makes Moryflow ask."""
+# How many remarks a question shows.
 MAX_SHOWN = 3
-"""How many remarks a question shows."""
 
 
 class Asked(Protocol):
@@ -35,6 +35,7 @@ def _table(about: str, *names: str) -> dict[str, str]:
     return dict.fromkeys(names, about)
 
 
+# What a program does, or a program with its verb.
 _REMARKS = {
     **_table(
         "deletes",
@@ -56,7 +57,6 @@ _REMARKS = {
     ),
     **_table("runs as another user", "sudo", "su", "doas", "pkexec", "runuser"),
 }  # fmt: skip
-"""What a program does, or a program with its verb."""
 
 
 def effect_of(command: str) -> str:

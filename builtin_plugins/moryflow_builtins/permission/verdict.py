@@ -33,8 +33,8 @@ from .policy import (
 if TYPE_CHECKING:
     from moryflow_sdk.support.urls import Url
 
+# Commands up to this many characters are judged on the event loop, longer ones in a thread.
 INLINE_COMMAND = 2048
-"""Commands up to this many characters are judged on the event loop, longer ones in a thread."""
 
 
 def policy_of(
@@ -108,8 +108,8 @@ def is_long(call: ToolCall) -> bool:
     )
 
 
+# Words of commands that may make the judge walk a folder or a repository.
 _READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|tar|zip|7z|git|find)\b")
-"""Words of commands that may make the judge walk a folder or a repository."""
 
 
 def _is_malformed(text: str) -> bool:

@@ -28,8 +28,8 @@ from .results import (
 )
 from .ripgrep import NAMES_IN_ONE_LINE, find_rg, list_files, options_of, search_folder, search_open_file
 
+# Folders that no search looks into, whatever is ignored.
 _OWN_FOLDERS = frozenset({".git", ".agent-output"})
-"""Folders that no search looks into, whatever is ignored."""
 _MAGIC = frozenset("*?[{\\")
 
 
@@ -90,8 +90,8 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     )
 
 
+# How long a search that found nothing looks through the files that it left out.
 LEFT_OUT_SECONDS = 5.0
-"""How long a search that found nothing looks through the files that it left out."""
 _WITH_IT = "files that were left out, as ignored or binary, have the pattern in them"
 _IGNORED = "ignored files, which were left out, match"
 

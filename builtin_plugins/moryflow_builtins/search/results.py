@@ -21,8 +21,8 @@ from moryflow_sdk.support.texts import composed
 Compiled = Sequence[tuple[Rule, Pattern]]
 
 _REASONS = {"unreadable": "cannot be read", "named": "a line end is in the name"}
+# How many of the files that were left out for one reason are named.
 _NAMED = 5
-"""How many of the files that were left out for one reason are named."""
 
 
 def some(paths: Sequence[str]) -> str:
@@ -110,14 +110,14 @@ def _last(layer: Compiled, text: str) -> str | None:
     return next((rule.decision for rule, pattern in reversed(layer) if pattern.matches(text)), None)
 
 
+# How many bytes of lines are kept in memory until they are sorted; a search that finds more is stopped.
 MAX_BYTES = 32 * 1024 * 1024
-"""How many bytes of lines are kept in memory until they are sorted; a search that finds more is stopped."""
 
+# Bytes that a line takes beside its text.
 _EACH = 100
-"""Bytes that a line takes beside its text."""
 
+# With more lines than this the notes come first, because truncation cuts off the end of a long output.
 _MANY = 1000
-"""With more lines than this the notes come first, because truncation cuts off the end of a long output."""
 
 SEARCH_SECONDS = 60.0
 

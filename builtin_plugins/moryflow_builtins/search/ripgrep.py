@@ -22,13 +22,13 @@ from moryflow_sdk.support.processes import end_process, marked_environment
 
 from .results import SEARCH_SECONDS, FolderReader, SearchLine, SearchRequest, SearchResult
 
+# The user's configuration of `rg` is not read. Ignore files count, in a repository or not.
 COMMON = (
     "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",
     "--no-ignore-exclude", "--glob=!.git", "--glob=!.agent-output", "--null",
 )  # fmt: skip
-"""The user's configuration of ``rg`` is not read. Ignore files count, in a repository or not."""
+# Names with a line end are left out where lines are read: lines of such a file could look like another file's.
 NAMES_IN_ONE_LINE = "--glob=!*\n*"
-"""Names with a line end are left out where lines are read: lines of such a file could look like another file's."""
 
 _LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
 _ENDED_EARLY = re.compile(rb"([^\0\n]*): WARNING: stopped searching binary file after match")

@@ -25,14 +25,14 @@ from moryflow_sdk.support.sandbox import FileRules, Sandbox
 
 from .protected import INSTALLED, GuardedEntry, Search, Settled, Survey, put_back, put_in_place
 
+# How many paths are made read-only or hidden one by one; the time for this grows with the square of their number.
 MAX_CLOSED = 400
-"""How many paths are made read-only or hidden one by one; the time for this grows with the square of their number."""
 
 _REFUSED = re.compile("Read-only file system|Device or resource busy")
+# How many characters at each end of an output are searched for errors; in megabytes it would take longer than the command.
 _COMPLAINTS = 64 * 1024
-"""How many characters at each end of an output are searched for errors; in megabytes it would take longer than the command."""
+# The mark of each command that runs in this process → the guarded files that were found before it started.
 _running: dict[str, dict[str, GuardedEntry]] = {}
-"""The mark of each command that runs in this process → the guarded files that were found before it started."""
 
 
 class Confined:

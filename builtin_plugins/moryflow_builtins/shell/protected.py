@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, named_by_git, plain_names, read_start
 
+# The entries of a git directory that can make git run something; the others change with every commit.
 GIT_PARTS = frozenset({"hooks", "config", "config.worktree", "info", "modules", "worktrees", "commondir"})
-"""The entries of a git directory that can make git run something; the others change with every commit."""
 
+# Characters of the longest path that is entered; a longer one counts as an attempt to hide something.
 LONGEST = 3000
-"""Characters of the longest path that is entered; a longer one counts as an attempt to hide something."""
 
 
 _EXECUTES = re.compile(rb"^\s*(?:x|exec)\s", re.MULTILINE)
@@ -46,8 +46,8 @@ class GuardedEntry(NamedTuple):
         return (self.device, self.inode) == (other.device, other.inode)
 
 
+# Folders of installed packages. Keys and certificates in them are not the user's secrets; hiding them breaks the packages.
 INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
-"""Folders of installed packages. Keys and certificates in them are not the user's secrets; hiding them breaks the packages."""
 
 
 class Survey:

@@ -127,29 +127,29 @@ def _note(ended: str) -> str:
 
 
 CHUNK = 128 * 1024
+# Size of the pipe in bytes; with the usual 64 KiB, 20 MB of output take twice as long.
 PIPE = 1024 * 1024
-"""Size of the pipe in bytes; with the usual 64 KiB, 20 MB of output take twice as long."""
+# How long the pipe is read after the shell has ended, if a process in the background holds it open.
 GRACE_SECONDS = 0.5
-"""How long the pipe is read after the shell has ended, if a process in the background holds it open."""
 
 _CHANGED = "the folder changed after it was judged; nothing was run"
 _NO_STAT = "the program stat could not say which folder this is, so nothing was run; it belongs to coreutils"
 _NO_PROC = "/proc is not mounted, so nobody could tell which folder this is; nothing was run"
+# Runs a program if the current folder is the one behind standard input; only the comparison gets that descriptor.
 _IN_ITS_FOLDER = f"""[ -e /dev/fd/0 ] || {{ echo "{_NO_PROC}"; exit 126; }}
 [ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
 exec "$@" </dev/null"""
-"""Runs a program if the current folder is the one behind standard input; only the comparison gets that descriptor."""
+# Does the same in the sandbox, comparing device and inode. A descriptor would not do: the first process in the sandbox keeps
+# it, and the command could leave through the folder in `/proc/1/fd`.
 _INSIDE_ITS_FOLDER = f"""case "$("$0" -c %d:%i .)" in
 "$1") shift; exec "$@" ;;
 "") echo "{_NO_STAT}"; exit 126 ;;
 *) echo "{_CHANGED}"; exit 126 ;;
 esac"""
-"""Does the same in the sandbox, comparing device and inode. A descriptor would not do: the first process in the sandbox keeps
-it, and the command could leave through the folder in ``/proc/1/fd``."""
 
 _SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
+# More names of secrets than `moryflow_sdk.support.secrets` knows, which lets names of numbers pass (`MAX_TOKENS`).
 _SECRET_ENDS = ("_PAT", "_PASS")
-"""More names of secrets than :mod:`moryflow_sdk.support.secrets` knows, which lets names of numbers pass (``MAX_TOKENS``)."""
 
 
 class JudgedFolder(NamedTuple):
@@ -291,8 +291,8 @@ _NO_EDITOR = (
     "no editor can be opened here: give the text in the command (git commit -m, --no-edit, crontab FILE, kubectl patch), or "
     "set GIT_EDITOR or GIT_SEQUENCE_EDITOR to a program that edits the file (true leaves it as it is)"
 )
+# The editor of every command: one that opens would wait for a user who cannot see it.
 _FAILS = f"sh -c 'echo \"{_NO_EDITOR}\" >&2; exit 1' editor"
-"""The editor of every command: one that opens would wait for a user who cannot see it."""
 
 
 def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:

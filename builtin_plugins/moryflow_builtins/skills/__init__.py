@@ -56,8 +56,8 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
 
 
 INTRO = "Skills: ways of working that somebody wrote down. When one fits the task, read it first with the tool `skill`."
+# The most characters of names that are listed if the whole list would cost too much.
 NAMES = 2000
-"""The most characters of names that are listed if the whole list would cost too much."""
 MAX_FOUND = 8
 
 
@@ -100,11 +100,11 @@ def commands() -> Sequence[Command]:
 # ---------------------------------------------------------------- Finding skills
 
 
+# Folders for skills in a vault: Moryflow's own, and those of agentskills and Claude Code.
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
-"""Folders for skills in a vault: Moryflow's own, and those of agentskills and Claude Code."""
 
+# The folder for the user's Claude Code skills, below their home; its entries may be links to other places in the home.
 CLAUDE = ".claude/skills"
-"""The folder for the user's Claude Code skills, below their home; its entries may be links to other places in the home."""
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024

@@ -18,8 +18,8 @@ services = ("emit", "files", "history")
 config_model = SnapshotSettings
 config_path = "agents.runtime.snapshots"
 
+# Domains whose tools do not change files of the vault themselves; a sub-agent records its own changes.
 _ELSEWHERE = frozenset({"read", "web_fetch", "web_search", "task"})
-"""Domains whose tools do not change files of the vault themselves; a sub-agent records its own changes."""
 
 
 @hookimpl(timeout=60.0, events=("tool.start", "tool.result", "session.deleted"))

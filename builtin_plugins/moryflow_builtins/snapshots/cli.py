@@ -16,8 +16,8 @@ from moryflow_sdk.support import texts
 from .recorder import shadow_of
 from .undo import Plan, UndoChange, carry_out, plan_redo, plan_undo
 
+# How many lines of the diff are shown; the rest is counted.
 _LINES = 200
-"""How many lines of the diff are shown; the rest is counted."""
 
 visible = partial(texts.visible, keep="\t")
 

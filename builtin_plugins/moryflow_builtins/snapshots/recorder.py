@@ -11,8 +11,8 @@ from moryflow_sdk import ToolError, Turn
 from .journal import Change, add, all_changes, file_of, of_answers
 from .shadow import Shadow, VaultTree
 
+# Seconds after which a snapshot that is being taken is announced.
 NOTICE_DELAY = 1.0
-"""Seconds after which a snapshot that is being taken is announced."""
 
 
 def shadow_of(turn: Turn) -> Shadow:

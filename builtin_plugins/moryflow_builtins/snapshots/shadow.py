@@ -111,11 +111,11 @@ class SnapshotSettings(Settings):
     timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 20.0
 
 
+# Content is stored as it is, whatever `.gitattributes` in the vault says: this file overrides all of them.
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
-"""Content is stored as it is, whatever ``.gitattributes`` in the vault says: this file overrides all of them."""
 
+# The mode of a tree entry for a file whose content is not recorded.
 UNRECORDED = "160000"
-"""The mode of a tree entry for a file whose content is not recorded."""
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
@@ -127,9 +127,9 @@ class Blob(NamedTuple):
 
 
 _SEED = "the files of this folder"
+# git lists a repository inside the vault as one path, with a slash at its end, until the index holds a file of it: this one,
+# which counts as removed and leaves the index again in the same snapshot.
 _NO_CONTENT = Blob("100644", hashlib.sha1(b"blob 0\0", usedforsecurity=False).hexdigest())
-"""git lists a repository inside the vault as one path, with a slash at its end, until the index holds a file of it: this one,
-which counts as removed and leaves the index again in the same snapshot."""
 
 
 class VaultTree(NamedTuple):

@@ -16,8 +16,8 @@ from .recorder import shadow_of
 from .shadow import Blob, Shadow, blob_of
 
 _FOLDER, _LINK = "040000", "120000"
+# Stands for something else in the place of a file or of a folder above it.
 IN_THE_WAY = Blob("in the way", "")
-"""Stands for something else in the place of a file or of a folder above it."""
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ async def system_blocks(turn: Turn) -> list[SystemBlock]:
     return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
 
 
+# The characters of the list of agents, above which descriptions are shortened, and what each agent gets of them at least.
 LIST, LEAST = 16_000, 60
-"""The characters of the list of agents, above which descriptions are shortened, and what each agent gets of them at least."""
 
 
 def _shortened(text: str, most: int) -> str:
@@ -123,8 +123,8 @@ def _shortened(text: str, most: int) -> str:
 
 
 TOOL = "task"
+# The synthetic message after the results of a step.
 GO_ON = "Read the results of the tasks above, check what matters, and go on with what the user asked for."
-"""The synthetic message after the results of a step."""
 WHY = {
     "max_steps": "it reached its limit of steps",
     "doom_loop": "it went in circles and was ended",

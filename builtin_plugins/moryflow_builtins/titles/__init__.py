@@ -71,22 +71,22 @@ async def _slash(_: str, turn: Turn) -> SlashResult:
 # ---------------------------------------------------------------- Titles
 
 
+# The requests for titles that are running, by session. Each ends within its deadline, and all end with the host.
 WRITING: dict[str, asyncio.Task[None]] = {}
-"""The requests for titles that are running, by session. Each ends within its deadline, and all end with the host."""
 
 WORDS = 6
 LETTERS = 60
+# An answer with more words is a sentence and not a title, and its first six words would be no title either.
 _TOO_MANY = 10
-"""An answer with more words is a sentence and not a title, and its first six words would be no title either."""
 
+# Seconds to wait so that the turn sends its own request first; making a request takes some milliseconds.
 _HEAD_START = 0.05
-"""Seconds to wait so that the turn sends its own request first; making a request takes some milliseconds."""
 
+# How many characters of the prompt the model sees.
 _SHOWN = 2000
-"""How many characters of the prompt the model sees."""
 
+# Marks of Markdown; an underscore within a name is not a mark.
 _MARKS = re.compile(r"^\s*[#>]+\s|[`*\[\]]|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)")
-"""Marks of Markdown; an underscore within a name is not a mark."""
 
 
 async def name_session(turn: Turn) -> None:
@@ -160,8 +160,8 @@ def _short(text: str, *, cut: str) -> str:
 # ---------------------------------------------------------------- Summaries
 
 
+# How many characters of a conversation the model sees: its first prompt, then as much of its end as fits.
 LONGEST = 12_000
-"""How many characters of a conversation the model sees: its first prompt, then as much of its end as fits."""
 
 _OF_A_LINE = 1500
 

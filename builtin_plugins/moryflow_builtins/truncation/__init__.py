@@ -17,17 +17,17 @@ from typing import Annotated, Literal, NamedTuple
 from moryflow_sdk import Agent, Command, Event, MoryflowError, ToolCall, ToolResult, Turn, hookimpl
 from moryflow_sdk.support.settings import Meta, Settings
 
+# The host cuts outputs over four times `maxBytes`; so an output must be stored before it gets that far.
 CAP_FACTOR = 4
-"""The host cuts outputs over four times `maxBytes`; so an output must be stored before it gets that far."""
 
 Direction = Literal["head", "tail", "both"]
 _TAILS = ("bash",)
 
+# A positive whole number; neither text nor a boolean.
 Lines = Annotated[int, Meta(gt=0, le=10_000_000, strict=True)]
-"""A positive whole number; neither text nor a boolean."""
 
+# A positive number of bytes; the host keeps no more than 32 MiB of an output in memory.
 Bytes = Annotated[int, Meta(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
-"""A positive number of bytes; the host keeps no more than 32 MiB of an output in memory."""
 
 
 class ToolLimits(Settings):
@@ -88,8 +88,8 @@ config_model = TruncationSettings
 config_path = "agents.runtime.truncation"
 
 EXPIRY_INTERVAL = 3600.0
+# When this process last removed expired files, by home. It is not stored, so that every process starts with a removal.
 _last_expiry: dict[Path, float] = {}
-"""When this process last removed expired files, by home. It is not stored, so that every process starts with a removal."""
 
 
 @hookimpl
@@ -137,8 +137,8 @@ def _group() -> object:
 
 
 ASK_FOR_LESS = "ask for less: a narrower question, a filter, a smaller range"
+# Bytes that a reading tool may add to each line; the page that it returns should stay within its limit too.
 LINE_NUMBER_BYTES = 10
-"""Bytes that a reading tool may add to each line; the page that it returns should stay within its limit too."""
 
 
 def notice(excerpt: Preview, size: int, lines: int | None, rest: str) -> str:
@@ -186,8 +186,8 @@ def _page(size: int, lines: int | None, excerpt: Preview, reading: Limits) -> in
     return min(max(reading.lines * 9 // 10, 1), int(reading.bytes * 0.8 / (average + LINE_NUMBER_BYTES)))
 
 
+# With this error handler, a lone surrogate counts as three bytes instead of raising.
 _CODEC = ("utf-8", "surrogatepass")
-"""With this error handler, a lone surrogate counts as three bytes instead of raising."""
 
 
 class Limits(NamedTuple):

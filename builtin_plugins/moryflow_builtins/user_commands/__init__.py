@@ -25,8 +25,8 @@ from moryflow_sdk.support.own_files import is_file, leads_nowhere, own_files
 from moryflow_sdk.support.texts import did_you_mean
 
 name = "user_commands"
+# The command that checks the files again.
 CHECK = "moryflow doctor"
-"""The command that checks the files again."""
 
 
 @hookimpl
@@ -37,11 +37,11 @@ def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+# Fields of other systems that only describe, or that allow what is asked about here.
 _ELSEWHERE = frozenset((
     "name", "title", "argument-hint", "allowed-tools", "allowedTools", "tags", "keywords", "category", "version", "author",
     "license", "mode", "globs", "dependencies", "disable-model-invocation", "user-invocable", "hide-from-slash-command-tool",
 ))  # fmt: skip
-"""Fields of other systems that only describe, or that allow what is asked about here."""
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 
 

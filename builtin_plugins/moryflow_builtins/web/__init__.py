@@ -28,8 +28,8 @@ services = ("rules",)
 config_path = "agents.runtime.web"
 
 
+# Services, and the environment variables with their keys.
 KEYS = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY", "exa": "EXA_API_KEY"}
-"""Services, and the environment variables with their keys."""
 
 
 class SearchSettings(Settings):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from moryflow_sdk.chat_completions.transport import HttpResponse
 
 MAX_BYTES = 4 * 1024 * 1024
+# The longest text about a page, in characters.
 SNIPPET = 500
-"""The longest text about a page, in characters."""
 
 
 class SearchHit(NamedTuple):

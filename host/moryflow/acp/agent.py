@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from moryflow.runtime.session import Session
     from moryflow.store import SessionRow
 
+# The version of the protocol.
 VERSION = 1
-"""The version of the protocol."""
+# How many sessions one answer lists.
 PAGE = 50
-"""How many sessions one answer lists."""
+# The id of the authentication method, and the flag of `moryflow acp` that it runs.
 SETUP = "setup"
-"""The id of the authentication method, and the flag of ``moryflow acp`` that it runs."""
 
 
 class EditorAgent:

@@ -16,20 +16,20 @@ from typing import Any, NoReturn
 
 from moryflow_sdk import MoryflowError
 
+# The most bytes of a message.
 MAX_LINE = 10 << 20
-"""The most bytes of a message."""
+# The most bytes that may wait for a client to read them; with more, the client counts as gone.
 UNREAD = 64 << 20
-"""The most bytes that may wait for a client to read them; with more, the client counts as gone."""
+# How many messages may be read before the first of them is handled.
 AHEAD = 1_000
-"""How many messages may be read before the first of them is handled."""
+# How long the last answers may take to be written.
 FLUSH_SECONDS = 2.0
-"""How long the last answers may take to be written."""
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 Params = Mapping[str, Any]
+# For a request's method, the notification that stops its work.
 CANCELLED_BY = {"session/prompt": "session/cancel"}
-"""For a request's method, the notification that stops its work."""
 
 
 class RpcError(MoryflowError):

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from .connection import EditorConnection
 
+# How long an editor may take to return a text; after a timeout it is not asked again.
 SECONDS = 2.0
-"""How long an editor may take to return a text; after a timeout it is not asked again."""
+# The most bytes of a file that an editor is asked to read.
 MAX_UNSAVED = 1 << 20
-"""The most bytes of a file that an editor is asked to read."""
 _MARK = "\ufeff"
 
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from moryflow.store import Node
 
 
+# The most characters of a call's title.
 TITLE = 120
-"""The most characters of a call's title."""
+# The most bytes of a file whose texts before and after a change are sent.
 MAX_FILE = 1 << 20
-"""The most bytes of a file whose texts before and after a change are sent."""
 
+# The protocol's kind of a call, by the domain of its tool.
 _KINDS = {
     "read": "read", "edit": "edit", "bash": "execute", "web_fetch": "fetch", "web_search": "search", "task": "think",
 }  # fmt: skip
-"""The protocol's kind of a call, by the domain of its tool."""
+# The kind of calls whose tool's domain does not tell it, by the tool's name.
 _OTHER_KINDS = {"delete": "delete", "move": "move", "glob": "search", "grep": "search", "search_in_file": "search"}
-"""The kind of calls whose tool's domain does not tell it, by the tool's name."""
 
 
 def kind_of(tool: str, domain: str) -> str:
@@ -87,10 +87,10 @@ def content_of(path: Path) -> str | None:
         return None
 
 
+# Seconds between two updates of a running tool's output; each update sends all of it.
 LIVE_SECONDS = 0.25
-"""Seconds between two updates of a running tool's output; each update sends all of it."""
+# How many characters, from the end of that output, are sent.
 LIVE_CHARACTERS = 8_000
-"""How many characters, from the end of that output, are sent."""
 Update = dict[str, Any]
 
 

@@ -35,19 +35,19 @@ How to answer
 - If you are not sure, say so. Never claim to have done what you have not done.
 """
 
+# The prompt for a model that is offered few tools: it is small, and would talk only about a long prompt.
 SMALL_PROMPT = """\
 You answer questions about files. Find the sentence in the file that answers the question, and reply with that sentence only. \
 If you have no file yet, call the tool read, ls, grep or glob first.
 """
-"""The prompt for a model that is offered few tools: it is small, and would talk only about a long prompt."""
 
+# The prompt for models that cannot call tools.
 CHAT_ONLY_PROMPT = "You answer questions about files in one short sentence.\n"
-"""The prompt for models that cannot call tools."""
 
 DEFAULT_AGENT = Agent(id="build", name="Build", description="Works on files with every tool; the default.", source="built-in")
 
+# Sources of an agent's rules. The rules of each source are judged separately, and the most severe verdict counts.
 OWN, EXTRA, ABOVE = "agent", "spawn", " above"
-"""Sources of an agent's rules. The rules of each source are judged separately, and the most severe verdict counts."""
 
 
 def narrow_agent(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -> Agent:

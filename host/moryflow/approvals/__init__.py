@@ -9,18 +9,18 @@ from moryflow_sdk import MoryflowError
 
 Reply = Literal["once", "always", "exact", "preset", "reject", "stop"]
 
+# The words that the user types or a program sends, and the reply each means. `reject` refuses the call and lets the model
+# go on. `exact` is *always* for nothing but what was asked about, where *always* would store more; `preset` runs the call
+# and adds the rules that the question offers. Hints list the other four; every word is accepted where an answer is read.
 WORDS: dict[str, Reply] = {
     "o": "once", "once": "once", "y": "once", "yes": "once", "allow": "once",
     "a": "always", "always": "always", "exact": "exact", "preset": "preset",
     "r": "reject", "reject": "reject", "refuse": "reject", "n": "reject", "no": "reject", "d": "reject", "deny": "reject",
     "s": "stop", "stop": "stop", "cancel": "stop",
 }  # fmt: skip
-"""The words that the user types or a program sends, and the reply each means. ``reject`` refuses the call and lets the
-model go on. ``exact`` is *always* for nothing but what was asked about, where *always* would store more; ``preset`` runs the
-call and adds the rules that the question offers. Hints list the other four; every word is accepted where an answer is read."""
 
+# The replies that every question has, as hints list them.
 OFFERED = "once|always|reject|stop"
-"""The replies that every question has, as hints list them."""
 
 
 class ApprovalReply(NamedTuple):

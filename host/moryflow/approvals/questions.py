@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from moryflow.store import Store
 
 
+# The `by` of an answer that was given because the input for answers had ended.
 CLOSED = "closed"
-"""The ``by`` of an answer that was given because the input for answers had ended."""
+# The `by` of an answer to a question whose turn was stopped, for example by Ctrl-C, or interrupted with its host.
 CANCEL, INTERRUPTED = "cancel", "interrupted"
-"""The ``by`` of an answer to a question whose turn was stopped, for example by Ctrl-C, or interrupted with its host."""
+# Fields stored with a question to see whether an answer still applies, and what it stored; people do not see them.
 _NOT_SHOWN = ("bound", "rules")
-"""Fields stored with a question to see whether an answer still applies, and what it stored; people do not see them."""
+# Seconds between two looks for an answer that another process stored.
 POLL_SECONDS = 0.5
-"""Seconds between two looks for an answer that another process stored."""
+# Seconds that a tool's preview may take; after that the arguments are shown.
 PREVIEW_TIMEOUT = 10.0
-"""Seconds that a tool's preview may take; after that the arguments are shown."""
+# Characters of a preview that are kept, the same limit as for arguments.
 MAX_PREVIEW = 4 * 1024 * 1024
-"""Characters of a preview that are kept, the same limit as for arguments."""
+# A target up to this many characters is shown whole, as a command always is, so its argument need not be shown too.
 SHORT_TARGET = 200
-"""A target up to this many characters is shown whole, as a command always is, so its argument need not be shown too."""
 
 
 class ApprovalRequired(Exception):

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from .trace import RecordedSession, RecordedTurn
 
+# Seconds within which the changed plugin must be imported, as many as in `plugin check`.
 TIMEOUT = 10.0
-"""Seconds within which the changed plugin must be imported, as many as in ``plugin check``."""
 _REFUSED = "is not used in a replay"
 _LOST = "its input was not kept (keepInputs was off, a redactor had yet to see it, or it was too large)"
 _WORKED = ("ok", "changed")
@@ -256,8 +256,8 @@ class _Refused:
         return self
 
 
+# Characters of a text that are shown before the first difference; from there on, three times as many are shown.
 AROUND = 30
-"""Characters of a text that are shown before the first difference; from there on, three times as many are shown."""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ _TEMPLATES = Path(__file__).with_name("templates")
 LONGEST = 40
 _TOOL = re.compile(r"[a-z][a-z0-9_]*\Z")
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
+# Names that already mean something in the files that are written: a function of such a name would replace it.
 _USED_NAMES = frozenset(dir(builtins)) | {
     "config_model", "create_tools", "default", "hookimpl", "tool", "tool_after", "tools",
 }  # fmt: skip
-"""Names that already mean something in the files that are written: a function of such a name would replace it."""
 _PLUGIN = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 
 
@@ -64,8 +64,8 @@ def _replace(path: Path, text: str, mode: int) -> None:
         raise
 
 
+# The languages a tool can be written in, with the suffix of its file.
 LANGUAGES = {"python": "py", "bash": "sh", "javascript": "js"}
-"""The languages a tool can be written in, with the suffix of its file."""
 
 
 def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), language: str = "python") -> Scaffold:

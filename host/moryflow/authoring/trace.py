@@ -129,8 +129,8 @@ def _prompts(nodes: Mapping[str, Node], calls: Sequence[CallRow], events: Sequen
     return found
 
 
+# Tokens are estimated, as everywhere in the host: a quarter of the characters.
 CHARS_PER_TOKEN = 4
-"""Tokens are estimated, as everywhere in the host: a quarter of the characters."""
 
 
 @dataclass

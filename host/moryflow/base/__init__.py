@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+# The module in which pydantic looks for plugins. Its own switch is an environment variable, which child processes inherit.
 _PYDANTIC_LOADER = "pydantic.plugin._loader"
-"""The module in which pydantic looks for plugins. Its own switch is an environment variable, which child processes inherit."""
 
 
 def leave_out_pydantic_plugins() -> None:

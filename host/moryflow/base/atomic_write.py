@@ -12,8 +12,8 @@ from pathlib import Path
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import try_lock
 
+# How long to wait for another writer. An edit takes milliseconds.
 WAIT_SECONDS = 5.0
-"""How long to wait for another writer. An edit takes milliseconds."""
 
 
 @contextmanager

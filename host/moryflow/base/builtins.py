@@ -29,12 +29,13 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.litellm_models",
 )
 
+# The only plugin that may use the final phase of `tool_after`.
 FINAL_TOOL_AFTER = "truncation"
-"""The only plugin that may use the final phase of ``tool_after``."""
 
+# Plugins that load what the user wrote. Their hooks are called with those of user plugins, after all others.
 AMONG_USER = frozenset({"user_agents", "config_hooks", "external_tools"})
-"""Plugins that load what the user wrote. Their hooks are called with those of user plugins, after all others."""
 
+# The built-in plugins' commands with their help, so that `--help` can list them without loading a plugin.
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),
     ("memory-bank", "Make and check the memory bank of a folder"),
@@ -47,10 +48,9 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("summary", "Have a model say in a few sentences what was done"),
     ("undo", "Take back the last turn: its messages and its changes to files"),
 )
-"""The built-in plugins' commands with their help, so that ``--help`` can list them without loading a plugin."""
 
+# The commands above that are verbs of `moryflow session`.
 OF_SESSIONS = ("undo", "redo", "summary")
-"""The commands above that are verbs of ``moryflow session``."""
 
 _HOST_COMMANDS = """
 help run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
@@ -59,9 +59,9 @@ _CHAT_WORDS = """
 help label mode model agent children parent stop reply new resume sessions show switch tree branch tools plugins context
 cost export share effort compact quit exit q plan build
 """
+# The host's own names, which no plugin may use. `slash`: for commands in `chat`.
 RESERVED = {
     "agents": frozenset({"default_compact_agent"}),
     "commands": frozenset(_HOST_COMMANDS.split()),
     "slash": frozenset(_CHAT_WORDS.split()),
 }
-"""The host's own names, which no plugin may use. ``slash``: for commands in ``chat``."""

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from moryflow_sdk.support.secrets import hide
 
+# Characters of an exception's text that are kept.
 MAX_SAID = 4000
-"""Characters of an exception's text that are kept."""
 
 
 def contain_exit(error: BaseException) -> Exception:

@@ -53,9 +53,9 @@ COMMANDS = {
 ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
     "configs": "config"
 }
+# The commands that help and completion show, those of built-in plugins included. `moryflow undo` and the others in
+# `OF_SESSIONS` are left out: old spellings of `moryflow session undo`, which still work.
 _LISTED = {**COMMANDS, **{name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}}
-"""The commands that help and completion show, those of built-in plugins included. ``moryflow undo`` and the others in
-:data:`OF_SESSIONS` are left out: old spellings of ``moryflow session undo``, which still work."""
 
 WELCOME = """\
 Moryflow runs LLM agents on your files.
@@ -128,10 +128,10 @@ def cli(_: Flags) -> None:
         click.echo(WELCOME, nl=False)
 
 
+# The exit code that a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
 STOPPED = 130
-"""The exit code that a shell reports for a program ended by Ctrl-C: 128 + SIGINT."""
+# The exit code that a shell reports for a program whose output nobody reads any more (`| head`): 128 + SIGPIPE.
 READER_GONE = 141
-"""The exit code that a shell reports for a program whose output nobody reads any more (`| head`): 128 + SIGPIPE."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -202,8 +202,8 @@ def output_lost(error: OSError) -> int:
 # the library's memory would be freed under the thread, and the process would crash. In that case the process leaves with
 # os._exit(), after all other atexit functions have run and buffered output has been written.
 
+# Seconds that threads and clean-ups of plugins may delay the end of the process.
 GRACE = 5.0
-"""Seconds that threads and clean-ups of plugins may delay the end of the process."""
 
 _COUNTDOWN = "moryflow-ending"
 _codes: list[int] = []

@@ -21,10 +21,10 @@ from moryflow.runtime.turn_result import TurnResult
 
 from .options import Flags, RunFlags
 
+# Variables that configure the process that runs turns; a server has its own.
 SETTINGS = (
     "MORYFLOW_CONFIG", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT", "MORYFLOW_TRACE", "MEMORY_BANK_GUARD_MODE",
 )  # fmt: skip
-"""Variables that configure the process that runs turns; a server has its own."""
 LOCAL = ("http://127.0.0.1", "http://localhost", "http://[::1]", "unix:")
 
 
@@ -138,8 +138,8 @@ def _is_text(value: str) -> bool:
     return True
 
 
+# The types of the session's own events that are passed on between two turns.
 BETWEEN = ("task.finish", "session.mode", "session.agent", "session.model")
-"""The types of the session's own events that are passed on between two turns."""
 
 
 class AttachedSession:

@@ -23,8 +23,8 @@ from .terminal.interrupts import run_on_loop
 if TYPE_CHECKING:
     from moryflow.store import SessionRow
 
+# Runs a coroutine on the host's loop and returns what it returned.
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine on the host's loop and returns what it returned."""
 
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:

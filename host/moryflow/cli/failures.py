@@ -134,8 +134,8 @@ def _say(message: str, where: str, next_step: str) -> None:
         return  # standard error cannot be written; the exit code still says that the command failed
 
 
+# The most commands that a hint names; more are no help.
 MAX_RULES = 3
-"""The most commands that a hint names; more are no help."""
 
 
 def allowing(rules: Iterable[tuple[str, str]]) -> str:
@@ -147,8 +147,8 @@ def allowing(rules: Iterable[tuple[str, str]]) -> str:
 # ---------------------------------------------------------------- Exceptions of foreign code that no caller catches
 
 
+# The prefix of the modules of the user's own files; `moryflow.plugins.sources` is too big to import for it.
 _PLUGINS = "moryflow_plugins."
-"""The prefix of the modules of the user's own files; :mod:`moryflow.plugins.sources` is too big to import for it."""
 
 
 def install_excepthooks() -> None:

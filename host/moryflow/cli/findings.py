@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from moryflow.runtime.host import Host
 
+# The folders of files of which a run uses only some.
 FOLDERS = ("agents", "commands")
-"""The folders of files of which a run uses only some."""
 _PLACE = re.compile(r"\A.*?\.md(:\d+)*: ", re.DOTALL)
 _VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d+")
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# The most plugins that one line names.
 MAX_NAMES = 3
-"""The most plugins that one line names."""
+# The most notes on one plugin, each an item it had to leave out, that are shown one by one.
 MAX_NOTES = 20
-"""The most notes on one plugin, each an item it had to leave out, that are shown one by one."""
 
 
 def with_host(

@@ -63,8 +63,8 @@ def flags_of(ctx: click.Context) -> Flags:
     return ctx.find_object(Flags) or Flags()
 
 
+# The key of `ctx.meta` for the arguments that follow the name of a command.
 FOLLOWING = "moryflow.following"
-"""The key of ``ctx.meta`` for the arguments that follow the name of a command."""
 
 
 def flags_ahead(ctx: click.Context) -> Flags:
@@ -85,8 +85,8 @@ def flags_ahead(ctx: click.Context) -> Flags:
     return flags_of(ctx)._replace(**{name: value for name, value in values if value and name in Flags._fields})
 
 
+# The spellings of a flag, and its keyword arguments for `click.option`.
 Settings = tuple[tuple[str, ...], dict[str, Any]]
-"""The spellings of a flag, and its keyword arguments for :func:`click.option`."""
 
 
 def _switch(*spellings: str, **settings: object) -> Settings:
@@ -106,6 +106,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default"
 MODE = click.Choice(["agent", "full_access"])
 ON_ASK = click.Choice(["prompt", "deny", "fail"])
 
+# Flags of every command that opens a host.
 HOST: tuple[Settings, ...] = (
     (("--vault",), {"type": _Folder(readable=False), "help": "The folder to work in (default: the current one)."}),
     (("--config",), {"metavar": "JSON|PATH", "help": "An inline layer of configuration."}),
@@ -116,7 +117,6 @@ HOST: tuple[Settings, ...] = (
     _switch("-v", "--verbose", help="More on standard error; tracebacks."),
     _switch("--debug", help="No deadlines for plugins and tools."),
 )
-"""Flags of every command that opens a host."""
 JSON = _switch("--json", "as_json", help="Print JSON.")
 OUTPUT: Settings = (
     ("--output", "form"),
@@ -147,6 +147,7 @@ def _with_flags(function: F, *options: Settings) -> F:
     return wrapped
 
 
+# Commands that change what is allowed, loaded or configured, or hand out the keys to it: for people, not for tools.
 DECISIONS = frozenset(
     {
         "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
@@ -155,7 +156,6 @@ DECISIONS = frozenset(
         "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",
     }
 )  # fmt: skip
-"""Commands that change what is allowed, loaded or configured, or hand out the keys to it: for people, not for tools."""
 
 
 def _refuse_inside_tool(ctx: click.Context, given: Mapping[str, object]) -> None:
@@ -340,10 +340,10 @@ async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
 
 
 VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
+# The key in a context's `meta` for a word that is not a command; nothing can be completed after it.
 UNKNOWN = "moryflow.unknown"
-"""The key in a context's ``meta`` for a word that is not a command; nothing can be completed after it."""
+# The key of `ctx.meta` for the context of the command whose flags are being read.
 REACHED = "moryflow.reached"
-"""The key of ``ctx.meta`` for the context of the command whose flags are being read."""
 
 
 class NounGroup(click.Group):

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from .measure import Meter
     from .summary import Payload, Record
 
+# A session is plainly short if its history (characters / 4) is below 1/8 of the window's tokens, and system prompt and tools
+# have fewer characters than half of the window has tokens: a character is at most about one token.
 _SHARE, _OVERHEAD_SHARE = 8, 2
-"""A session is plainly short if its history (characters / 4) is below 1/8 of the window's tokens, and system prompt and tools
-have fewer characters than half of the window has tokens: a character is at most about one token."""
 _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
 
 
@@ -89,8 +89,8 @@ def _weight(node: Node) -> float:
     return max(node.tokens, counted) if not payload.get("images") else float("inf")
 
 
+# How many new nodes a failed compaction waits for before the next try; doubled with each failure.
 FIRST_PAUSE, LONGEST_PAUSE = 8, 256
-"""How many new nodes a failed compaction waits for before the next try; doubled with each failure."""
 
 
 class Memory:

@@ -26,12 +26,12 @@ from .plan import (
 )
 from .prune import Pruning, limits_of, note_pruning, plan_cut, plan_fit, plan_pruning, unseen_tokens
 
+# How many answers lie between two summaries at least: each summary costs a request.
 BETWEEN = 4
-"""How many answers lie between two summaries at least: each summary costs a request."""
+# Tokens that a pruning must save at least.
 _WORTH_A_TRY = 1.0
-"""Tokens that a pruning must save at least."""
+# The share of the usable window that the next turn is assumed to need.
 _TURN_SHARE = 0.125
-"""The share of the usable window that the next turn is assumed to need."""
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal, Requests, TurnContext

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Estimate = Callable[[str], float]
 
+# Tokens of an image of unknown size; Anthropic counts width times height / 750, at most about 1,600.
 IMAGE_TOKENS = 1200
-"""Tokens of an image of unknown size; Anthropic counts width times height / 750, at most about 1,600."""
 _PIXELS_PER_TOKEN = 750
+# Tokens that the wire format adds to each message, call and tool; counted where a limit must not be exceeded.
 FRAME = 10
-"""Tokens that the wire format adds to each message, call and tool; counted where a limit must not be exceeded."""
+# If a provider's count is below this share of the estimate, the provider did not count the whole prompt.
 _TRUSTED_SHARE = 0.25
-"""If a provider's count is below this share of the estimate, the provider did not count the whole prompt."""
 
 
 _SIGNS = re.compile(r"[0-9!-/:-@\[-`{-~]")

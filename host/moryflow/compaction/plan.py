@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Trigger = Literal["threshold", "background", "demand", "recovery"]
 
+# The share of the limit reserved for the model's part of a summary, but no more than half of its maximum output.
 _SUMMARY_SHARE = 0.1
-"""The share of the limit reserved for the model's part of a summary, but no more than half of its maximum output."""
+# Room for the host's sections: 2,000 tokens or 12 % of the limit, whichever is more, but at most 25 % of it.
 _RECORDS, _RECORDS_SHARE, _RECORDS_MOST = 2000, 0.12, 0.25
-"""Room for the host's sections: 2,000 tokens or 12 % of the limit, whichever is more, but at most 25 % of it."""
+# The share of a refused view's estimated size that is tried next; sizes are only estimates, so it is well below 1.
 REFUSED = 0.6
-"""The share of a refused view's estimated size that is tried next; sizes are only estimates, so it is well below 1."""
+# Tokens that a summary must replace at least; fewer would not shrink.
 _SMALLEST = 200
-"""Tokens that a summary must replace at least; fewer would not shrink."""
 
 
 class Room(NamedTuple):

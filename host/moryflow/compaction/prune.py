@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal
     from moryflow.store import Node
 
+# The context window for which the default settings are chosen.
 _WINDOW = 128_000
-"""The context window for which the default settings are chosen."""
 _FIRST_LINE = 100
+# Tokens that are kept at least of an output or text that is cut.
 _LEAST = 64
-"""Tokens that are kept at least of an output or text that is cut."""
 _CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
 

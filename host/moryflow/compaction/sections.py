@@ -26,8 +26,8 @@ _PATCH = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re
 _WRITERS = frozenset({"write", "edit", "multiedit", "move", "delete", "apply_patch"})
 _REASON, _MOST = 160, 20_000
 _SPAWNERS = ("task", "spawn")
+# How lines begin that say that an output was shortened.
 _MARKS = ("[… left out", "[Output truncated", "Full output: ", "Next: ", "[cut")
-"""How lines begin that say that an output was shortened."""
 
 
 @dataclass
@@ -156,11 +156,11 @@ def _line(text: str, width: int = _REASON) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+# The headings of the model's sections by language of the conversation; any other language gets the English ones.
 ASKED: Mapping[str, tuple[str, ...]] = {
     "en": ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context"),
     "zh": ("目标", "约束与偏好", "进展", "关键决定", "下一步", "关键信息"),
 }
-"""The headings of the model's sections by language of the conversation; any other language gets the English ones."""
 FILES = {"en": "Files & Artifacts", "zh": "文件与产物"}
 NOTES = {"en": "Tool & Runtime Notes", "zh": "工具与运行记录"}
 TURN = {"en": "The current turn so far", "zh": "当前回合至此"}

@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 UNKNOWN_WINDOW = 16_000
 _MARGIN = 0.85
+# The shares of the input for the previous summary and for the context that plugins add.
 _PREVIOUS_SHARE, _CONTEXT_SHARE = 0.25, 0.1
-"""The shares of the input for the previous summary and for the context that plugins add."""
+# The model is asked to use at most this fraction (1/8) of a small window.
 _ASKED_PART = 8
-"""The model is asked to use at most this fraction (1/8) of a small window."""
+# How often the request is made; each time with half of the conversation, if the provider says that it is too long.
 _TRIES = 3
-"""How often the request is made; each time with half of the conversation, if the provider says that it is too long."""
+# An answer this many times as long as was allowed is not read to its end.
 _HUGE = 4
-"""An answer this many times as long as was allowed is not read to its end."""
+# About how many words a token is, to tell the model how long the summary may be.
 _WORDS = 0.6
-"""About how many words a token is, to tell the model how long the summary may be."""
+# Why an answer with this finish reason is incomplete.
 _BROKEN = {
     "length": "the summary was cut off at its length, compaction.maxOutputTokens",
     "content_filter": "the summary was cut off by the service's filter",
     "refusal": "the model refused to write a summary",
 }
-"""Why an answer with this finish reason is incomplete."""
 
 
 class SummaryFailed(MoryflowError):
@@ -245,8 +245,8 @@ COMPACT_AGENT = Agent(
 )
 
 
+# The lengths of outputs, in characters, that are tried until the conversation fits.
 _OUTPUTS = (10**9, 16_000, 4000, 1000, 300)
-"""The lengths of outputs, in characters, that are tried until the conversation fits."""
 ARGUMENTS = 600
 
 

@@ -78,8 +78,8 @@ class Writing:
     steps: int = 0
     model: str = ""
     remarks: list[str] = field(default_factory=list[str])
+    # The compact agent's answers, including those that did not become a summary.
     answers: list[str] = field(default_factory=list[str])
-    """The compact agent's answers, including those that did not become a summary."""
 
     async def payload(self) -> Payload:
         """Write the summary and return the payload.

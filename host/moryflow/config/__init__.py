@@ -142,8 +142,8 @@ def merged(below: Any, above: Any) -> Any:
 
 SourceName = Literal["default", "user", "secrets", "environment", "inline", "flag"]
 
+# How many problems are reported per file; the others are only counted.
 MAX_PROBLEMS = 50
-"""How many problems are reported per file; the others are only counted."""
 
 
 class Problem(NamedTuple):
@@ -181,8 +181,8 @@ class Origin(NamedTuple):
     line: int | None = None
 
 
+# The path of the permission rules.
 RULES = ("agents", "runtime", "permission", "rules")
-"""The path of the permission rules."""
 
 
 def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
@@ -208,8 +208,8 @@ def _source(layer: Layer) -> Literal["inline", "user"]:
     return "user" if layer.source == "user" else "inline"
 
 
+# Sections in which a word like `deny` belongs to someone else.
 _OF_OTHERS = (("plugins",), ("models",), ("mcp",), ("agents", "runtime", "hooks"))
-"""Sections in which a word like ``deny`` belongs to someone else."""
 
 
 def _misplaced_rules(layer: Layer) -> str:
@@ -229,8 +229,8 @@ def holds_deny(value: Any) -> bool:
     return isinstance(value, str) and value.strip().casefold() in ("deny", "ask")
 
 
+# Problem codes of a file that cannot be used at all.
 _TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits", "config_permissions")
-"""Problem codes of a file that cannot be used at all."""
 
 
 def config_file(home: Path, environ: Mapping[str, str] | None = None) -> Path:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+# Dropping one value may reveal another error; after this many rounds the whole section is dropped.
 _ROUNDS = 5
-"""Dropping one value may reveal another error; after this many rounds the whole section is dropped."""
 
 AGENT = ("agents", "runtime", "agent")
+# Settings whose defaults may be looser than another value: while one is dropped, every call is asked about.
 TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",), AGENT)
-"""Settings whose defaults may be looser than another value: while one is dropped, every call is asked about."""
 
 
 def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = False) -> tuple[Layer, list[Problem]]:
@@ -270,6 +270,7 @@ def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
             yield place, f"{dotted(place)}: {message}"
 
 
+# Names of settings in other systems and in agent files, in lower case → the setting here.
 ELSEWHERE = {
     "agent": "agents.runtime.agent.id",
     "modelsettings": "agents.runtime.prompt.params",
@@ -279,10 +280,9 @@ ELSEWHERE = {
     "tools": "agents.runtime.tools",
     "plugin": "plugins",
 }
-"""Names of settings in other systems and in agent files, in lower case → the setting here."""
 
+# What is known below a place: the rest of a path, and the model or type there.
 _Models = list[tuple[tuple[str, ...], Any]]
-"""What is known below a place: the rest of a path, and the model or type there."""
 
 
 def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:

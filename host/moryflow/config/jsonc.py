@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+# The deepest nesting: more than any configuration needs, and far from the interpreter's own limit.
 MAX_DEPTH = 64
-"""The deepest nesting: more than any configuration needs, and far from the interpreter's own limit."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n\r]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"/]+|\S', re.DOTALL)
 _NOT_A_LINE_END = re.compile(r"[^\n\r]")

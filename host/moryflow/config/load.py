@@ -70,10 +70,10 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     return [layer]
 
 
+# Settings that restrict: if they stand in a file that cannot be read, and no good version is there, every call asks.
 _RESTRICTS = re.compile(
     r"permission|decision|deny|\b(limits|disabledPlugins|onlyPlugins|safeMode|profile|agent)\b[\"']?\s*[:=\[]", re.IGNORECASE
 )
-"""Settings that restrict: if they stand in a file that cannot be read, and no good version is there, every call asks."""
 
 
 class _Good(NamedTuple):
@@ -130,8 +130,8 @@ def _walk(value: Any, path: tuple[str | int, ...], report: Callable[[tuple[str |
             _walk(item, (*path, name), report)
 
 
+# The file for the keys of plugins: people show each other the other file. No tool may read a file of this name.
 SECRETS = "secrets.json"
-"""The file for the keys of plugins: people show each other the other file. No tool may read a file of this name."""
 
 
 def secrets_layer(home: Path, problems: list[Problem], before: Layer | None = None) -> Layer:
@@ -215,6 +215,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+# Variable → its dotted key, how it is parsed, and whether it counts if it is empty.
 ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
     "MORYFLOW_MODEL": ("model", str.strip, False),
     "MORYFLOW_PLUGINS": ("onlyPlugins", _names, True),
@@ -223,7 +224,6 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
     "MORYFLOW_TRACE": ("trace", _switch, False),
     "MEMORY_BANK_GUARD_MODE": ("agents.runtime.memoryBank.guardMode", lambda text: text.strip().casefold(), False),
 }
-"""Variable → its dotted key, how it is parsed, and whether it counts if it is empty."""
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -245,8 +245,8 @@ def flag_layer(flags: Mapping[str, Any]) -> Layer:
     return Layer("flag", value, "flag")
 
 
+# The most bytes of a configuration file; a larger one is a mistake.
 MAX_BYTES = 4 * 1024 * 1024
-"""The most bytes of a configuration file; a larger one is a mistake."""
 
 
 class Unreadable(Exception):

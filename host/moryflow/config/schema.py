@@ -12,8 +12,8 @@ from moryflow_sdk.support.settings import Meta, Settings, pydantic_model
 
 from moryflow.config import RULES
 
+# A dotted path, and the `Settings` or pydantic model of the settings there.
 Known = tuple[str, Any]
-"""A dotted path, and the :class:`Settings` or pydantic model of the settings there."""
 
 
 class LimitSettings(Settings):
@@ -112,8 +112,8 @@ class PermissionRule(Settings):
 Positive = Annotated[int, Meta(gt=0, le=100_000_000)]
 Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
+# Tokens to assume if a model's window is unknown, about as much as `fallback_char_limit`.
 UNKNOWN_WINDOW = 32_000
-"""Tokens to assume if a model's window is unknown, about as much as `fallback_char_limit`."""
 
 
 class CompactionSettings(Settings):
@@ -163,8 +163,8 @@ class ExternalToolSettings(Settings):
 
 
 COMPACTION_PATH = "agents.runtime.compaction"
+# Rules are read one by one (see `moryflow.config.read_rules`), so that one bad rule does not invalidate the others.
 RULES_PATH = ".".join(RULES)
-"""Rules are read one by one (see :func:`moryflow.config.read_rules`), so that one bad rule does not invalidate the others."""
 
 
 def host_models() -> tuple[Known, ...]:

@@ -65,8 +65,8 @@ def default_of(known: Sequence[Known], key: str) -> Any:
     return None if found is MISSING else found
 
 
+# The end of a problem's message, which says what happens to a wrong value in a file.
 _EFFECT = re.compile("; [^;]* is (used|left out|ignored|asked about)$")
-"""The end of a problem's message, which says what happens to a wrong value in a file."""
 
 
 def check_value(known: Sequence[Known], key: str, text: str) -> Any:
@@ -111,8 +111,8 @@ def _problems(known: Sequence[Known], key: str, value: object) -> list[Any]:
     return [*unknown_keys(layer, known), *of_host, *of_others, *wrong_rules]
 
 
+# Takes text and value of a file, returns the new text and the expected value; `None` if there is nothing to change.
 Change = Callable[[str, Any], tuple[str, Any] | None]
-"""Takes text and value of a file, returns the new text and the expected value; ``None`` if there is nothing to change."""
 
 
 def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:

@@ -29,8 +29,8 @@ from moryflow_sdk import (
 if TYPE_CHECKING:
     from .plugin_set import Implementation
 
+# Characters of JSON that the old or the new side of one change may take in the store.
 DELTA_LIMIT = 65536
-"""Characters of JSON that the old or the new side of one change may take in the store."""
 VERDICTS = (Allow, Ask, Deny, Stop)
 _TYPES: dict[str, type[Frozen]] = {
     "chat_system": SystemPrompt,
@@ -247,6 +247,7 @@ def _common(left: Sequence[Any], right: Sequence[Any]) -> int:
 
 
 _MI = 1 << 20
+# Characters of text that one hook may add to the value it was given. A million characters are about 250,000 tokens.
 TEXT_LIMITS: Mapping[str, int] = {
     "chat_system": _MI,
     "system_blocks": _MI,
@@ -258,7 +259,6 @@ TEXT_LIMITS: Mapping[str, int] = {
     "tool_gate": 1 << 16,
     "tool_decided": 1 << 16,
 }
-"""Characters of text that one hook may add to the value it was given. A million characters are about 250,000 tokens."""
 _RANGES: Mapping[str, tuple[float, float]] = {"temperature": (0, 2), "top_p": (0, 1), "max_tokens": (1, 10**9)}
 _SHOWN = 40
 

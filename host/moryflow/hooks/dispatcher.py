@@ -25,10 +25,10 @@ from .plugin_set import HookFailure, Implementation, PluginSet
 from .threads import CallTimeout, PluginThreads, PluginUnresponsive, limit
 
 T = TypeVar("T")
+# The verdicts that a transform may return instead of a value.
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
-"""The verdicts that a transform may return instead of a value."""
+# Deltas that may wait for a slow observer; beyond this the oldest are dropped.
 DELTA_QUEUE = 256
-"""Deltas that may wait for a slow observer; beyond this the oldest are dropped."""
 
 
 class Withheld(MoryflowError):

@@ -11,16 +11,16 @@ from moryflow_sdk.support.secrets import hidden
 
 from .checks import DELTA_LIMIT
 
+# Characters of JSON that the kept input of one hook call may take.
 MAX_INPUT = 4 * DELTA_LIMIT
-"""Characters of JSON that the kept input of one hook call may take."""
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow
 
     from .plugin_set import Implementation, LedgerKey
 
+# Session, turn, step and call id of a hook call.
 Place = tuple[str, str, int, str | None]
-"""Session, turn, step and call id of a hook call."""
 
 
 class Ledger:
@@ -118,8 +118,8 @@ def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, default=str))
 
 
+# Failures or overruns in a session after which an implementation is skipped.
 MAX_FAILURES = 3
-"""Failures or overruns in a session after which an implementation is skipped."""
 
 
 class Quarantine:

@@ -21,8 +21,8 @@ Tier = Literal["builtin", "installed", "user"]
 TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")
 Stage = Literal["discover", "consent", "probe", "manifest", "import", "register", "config", "start", "contribute"]
 Status = Literal["loaded", "pending", "failed", "skipped"]
+# What identifies an implementation: hook, plugin, the plugin's hash, position.
 LedgerKey = tuple[str, str, str, int]
-"""What identifies an implementation: hook, plugin, the plugin's hash, position."""
 _numbers = itertools.count(1)
 
 

@@ -34,11 +34,11 @@ from .turn_context import Journal, TurnContext
 
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+# Tries for a server that refuses the connection. It rarely appears within seconds, and the user would wait for nothing.
 UNREACHABLE_TRIES = 2
-"""Tries for a server that refuses the connection. It rarely appears within seconds, and the user would wait for nothing."""
 
+# Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason.
 OnRetry = Callable[[int, float, str], Awaitable[None]]
-"""Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason."""
 
 
 class ModelCall:

@@ -16,13 +16,13 @@ EndReason = Literal[
     "plugin_failed", "model_error", "interrupted", "host_error",
 ]  # fmt: skip
 
+# Why an answer is not complete, by its `finish`.
 NOT_WHOLE = {
     "length": "the answer was cut at its length limit",
     "content_filter": "the model's service filtered the answer",
     "refusal": "the model refused to answer",
     "empty": "the model's last answer was empty",
 }
-"""Why an answer is not complete, by its ``finish``."""
 DEFAULT_MAX_STEPS = 200
 
 

@@ -31,16 +31,16 @@ from .turn_context import TurnContext
 T = TypeVar("T")
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
+# Seconds that a plugin's tool may run if it sets no timeout of its own.
 TIMEOUT = 60.0
-"""Seconds that a plugin's tool may run if it sets no timeout of its own."""
+# The same for a built-in tool: a search through a large folder may take a while.
 BUILTIN_TIMEOUT = 600.0
-"""The same for a built-in tool: a search through a large folder may take a while."""
+# Seconds that a plugin's asynchronous code has to clean up after it was cancelled.
 GRACE = 1.0
-"""Seconds that a plugin's asynchronous code has to clean up after it was cancelled."""
 CAP_FACTOR = 4
 DEFAULT_LIMIT_BYTES = 51200
+# The lowest cap: however small the truncation limit, the hint where to find the whole output stays readable.
 LEAST_CAP_BYTES = 8192
-"""The lowest cap: however small the truncation limit, the hint where to find the whole output stays readable."""
 
 
 def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:

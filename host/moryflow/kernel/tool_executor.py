@@ -53,8 +53,8 @@ from .tool_call import (
 )
 from .turn_context import Journal, TurnContext
 
+# Characters of a result's diff that its event carries.
 MAX_DIFF = 16_000
-"""Characters of a result's diff that its event carries."""
 
 _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
@@ -73,12 +73,12 @@ class PreparedCall:
     ruling: Ruling | None = None
     encoded: bytes = b""
     result: ToolResult | None = None
+    # Verdicts that `tool_before` returned.
     early_verdicts: Sequence[tuple[str, Verdict]] = ()
-    """Verdicts that ``tool_before`` returned."""
+    # The preview of the call that the user saw with the question.
     preview: str = ""
-    """The preview of the call that the user saw with the question."""
+    # The call's last row, and the ruling that row was made from.
     last_record: tuple[CallRow | None, Ruling | None] = (None, None)
-    """The call's last row, and the ruling that row was made from."""
 
     @property
     def only_reads(self) -> bool:

@@ -25,14 +25,13 @@ from .outcome import DEFAULT_MAX_STEPS, NOT_WHOLE, EndReason, RunOptions, error_
 from .tool_executor import PreparedCall, ToolExecutor, interrupted_call, skipped_call
 from .turn_context import Journal, TurnContext
 
+# The turn ends (`doom_loop`) after this many answers in a row that end with `pause` and have the same text.
 MAX_PAUSES = 5
-"""The turn ends (``doom_loop``) after this many answers in a row that end with ``pause`` and have the same text."""
+# Seconds to wait for the results of calls that only read, so that start and result cost one commit together.
+#
+# If the host dies meanwhile, the call is made again: it changed nothing, and its start was not published. Without the wait a
+# step with one `read` takes 18 % longer: 4.9 ms instead of 4.1.
 BATCH_TIME = 0.02
-"""Seconds to wait for the results of calls that only read, so that start and result cost one commit together.
-
-If the host dies meanwhile, the call is made again: it changed nothing, and its start was not published. Without the wait
-a step with one ``read`` takes 18 % longer: 4.9 ms instead of 4.1.
-"""
 
 
 class TurnLoop:

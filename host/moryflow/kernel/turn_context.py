@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
     from .outcome import EndReason, OnAsk
 
+# The name under which the host keeps its own state of a session, beside those of the plugins.
 HOST_STATE = "moryflow"
-"""The name under which the host keeps its own state of a session, beside those of the plugins."""
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
+# Error codes after which nothing of a commit is on the disk, and a later commit may succeed.
 _NOTHING_STORED = ("no_space", "locked", "readonly")
-"""Error codes after which nothing of a commit is on the disk, and a later commit may succeed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -325,13 +325,13 @@ class SessionHandle:
     asked_calls: set[str] = field(default_factory=set)
     interrupted_runs: list[RunRow] = field(default_factory=list)
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
+    # Changes that wait for a pause of the turn: `inbox` for any pause, `notes` for one where no call is open.
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
-    """Changes that wait for a pause of the turn: `inbox` for any pause, `notes` for one where no call is open."""
     notices: list[str] = field(default_factory=list[str])
+    # Calls of an earlier turn that started and have no result.
     unfinished_calls: list[CallRow] = field(default_factory=list[CallRow])
-    """Calls of an earlier turn that started and have no result."""
+    # The event that the session is idle, and those after it: published once no other turn of the session waits.
     held_back: list[Event] = field(default_factory=list[Event])
-    """The event that the session is idle, and those after it: published once no other turn of the session waits."""
 
     @property
     def row(self) -> SessionRow:
@@ -359,12 +359,12 @@ class TurnDependencies:
     services: Mapping[str, Callable[[TurnContext, str], Any]]
     base_prompt: Callable[[TurnContext], str]
     models: Callable[[PluginSet], ModelChoice]
+    # Returns the `Turn` that a plugin sees.
     view: Callable[[TurnContext, str], Turn]
-    """Returns the :class:`Turn` that a plugin sees."""
+    # Returns the context of a tool body. Arguments: turn, plugin, call, handler of its questions, metadata for its result.
     tool_view: Callable[[TurnContext, str, ToolCall, Callable[[Ask], Awaitable[None]], dict[str, Any]], ToolContext]
-    """Returns the context of a tool body. Arguments: turn, plugin, call, handler of its questions, metadata for its result."""
+    # Returns a hash of what a call does, to compare calls. May raise anything if the tool's schema is not understood.
     effect_of: Callable[[Tool, Mapping[str, Any], Sequence[Target]], str]
-    """Returns a hash of what a call does, to compare calls. May raise anything if the tool's schema is not understood."""
     compaction: Callable[[TurnContext, Journal, ModelProvider | None, Requests | None], Compaction]
     profile: str
     strict: bool

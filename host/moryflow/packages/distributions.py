@@ -38,8 +38,8 @@ from . import InstallError
 
 ReadFile = Callable[[str], bytes | None]
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
+# Byte code, scripts, and what an installer writes: all but these is the same in a wheel and where it is installed.
 _NOT_OWN = re.compile(r"\.\.|/|.*\.pyc$|[^/]+\.data/|[^/]+\.dist-info/(?!(METADATA|entry_points\.txt)$)")
-"""Byte code, scripts, and what an installer writes: all but these is the same in a wheel and where it is installed."""
 
 
 def package_in_wheel(path: Path) -> PluginPackage:
@@ -194,8 +194,8 @@ def _cards(plugins: Mapping[str, str], manifests: Mapping[str, str], version: st
     return tuple(cards)
 
 
+# The capabilities that a manifest may declare.
 CAPABILITIES = {"network": "uses the network", "subprocess": "starts programs", "files": "touches files itself"}
-"""The capabilities that a manifest may declare."""
 
 
 @dataclass(frozen=True)

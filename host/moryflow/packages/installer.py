@@ -37,14 +37,14 @@ _SETTINGS = {
     "PIP_NO_INPUT": "1",
     "NO_COLOR": "1",
 }
+# The variables that tell uv where packages are, each with pip's variable for the same: pip reads only its own.
 _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
-"""The variables that tell uv where packages are, each with pip's variable for the same: pip reads only its own."""
+# The folder in which installers run: the user's working folder may have someone else's `pip.py`.
 _NOWHERE = Path(sys.executable).anchor
-"""The folder in which installers run: the user's working folder may have someone else's ``pip.py``."""
+# Seconds after which an installation is stopped.
 TIMEOUT = 1800.0
-"""Seconds after which an installation is stopped."""
+# Bytes that are read of the beginning of what an installer prints, and of its end: a build script may print without end.
 MAX_OUTPUT = 512 * 1024
-"""Bytes that are read of the beginning of what an installer prints, and of its end: a build script may print without end."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
 
 
@@ -57,8 +57,8 @@ class Installer:
 
     environ: Mapping[str, str]
     building: bool = False
+    # The descriptor of the installation's lock; installers inherit it, so that the lock is held as long as they run.
     lock_descriptor: int = -1
-    """The descriptor of the installation's lock; installers inherit it, so that the lock is held as long as they run."""
 
     # ---------------------------------------------------------------- verbs
 
@@ -219,8 +219,8 @@ def _hint(output: str) -> str:
 
 
 HOST = "moryflow"
+# Releases that are never installed, because they are malicious.
 BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
-"""Releases that are never installed, because they are malicious."""
 
 
 def constraints(package: str = "") -> list[str]:

@@ -144,10 +144,10 @@ def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Itera
         yield Row(absent_gate(tier, name))
 
 
+# How many rows of the ledger are read, newest first.
 RECENT = 5000
-"""How many rows of the ledger are read, newest first."""
+# The same when only quarantines are searched.
 LOOKED_THROUGH = 50_000
-"""The same when only quarantines are searched."""
 _GOOD = ("ok", "changed")
 
 

@@ -33,8 +33,8 @@ from .lock import FILE, InstallLock, Interrupted, Locked, Lockfile, PackageOrigi
 if TYPE_CHECKING:
     from moryflow.plugins.preflight.prober import ProbeVerdict
 
+# Seconds that one plugin may take in the probe, while the user waits.
 PROBE_TIMEOUT = 10.0
-"""Seconds that one plugin may take in the probe, while the user waits."""
 
 
 class DoesNotLoad(InstallError):

@@ -11,8 +11,8 @@ from moryflow_sdk.support.texts import did_you_mean
 
 from .registration import at
 
+# A sentence, with file and line.
 Note = tuple[str, str, int]
-"""A sentence, with file and line."""
 
 
 def with_tools(agent: Agent, tools: Iterable[str], *, complete: bool) -> tuple[Agent, list[Note]]:

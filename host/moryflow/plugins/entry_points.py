@@ -23,12 +23,12 @@ from .sources import unit_of
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
 _VERSION = 4
+# Seconds after a change of a folder in which its content is not cached.
 _RACY = 2.0
-"""Seconds after a change of a folder in which its content is not cached."""
+# The folders of the home that hold code.
 CODE_FOLDERS = ("plugins", "tools")
-"""The folders of the home that hold code."""
+# The folders of the home whose Markdown files are contributions.
 TEXT_FOLDERS = ("agents", "commands")
-"""The folders of the home whose Markdown files are contributions."""
 
 
 class EntryPoint(NamedTuple):

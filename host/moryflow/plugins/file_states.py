@@ -58,8 +58,8 @@ class FilesSeen(NamedTuple):
         return found
 
 
+# How far the clock for the times of files may be behind the exact clock, in nanoseconds.
 _CLOCK_NS = 20_000_000
-"""How far the clock for the times of files may be behind the exact clock, in nanoseconds."""
 
 
 def files_seen(home: Path) -> FilesSeen:

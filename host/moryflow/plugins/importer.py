@@ -37,8 +37,8 @@ from .sources import (
     unit_of,
 )
 
+# Called with the hash of code before its import: raises if it must not be imported.
 Check = Callable[[str], None]
-"""Called with the hash of code before its import: raises if it must not be imported."""
 
 
 class Imported(NamedTuple):

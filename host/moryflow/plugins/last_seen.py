@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from moryflow.hooks.ledger import Quarantine
 
 FILE = "plugins.json"
+# How many plugins are remembered; beyond that the oldest are forgotten.
 _KEEP = 1000
-"""How many plugins are remembered; beyond that the oldest are forgotten."""
+# The fields of a load record that make it differ from the last time.
 _COMPARED = attrgetter("name", "tier", "source", "status", "error", "line", "hash", "tools", "agents")
-"""The fields of a load record that make it differ from the last time."""
 
 
 class LastLoad(NamedTuple):

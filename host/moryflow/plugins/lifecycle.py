@@ -33,8 +33,8 @@ from .registration import MAX_TOOLS, Refused, at, next_step, place_of, source_of
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
+# Seconds that a disposer may take.
 CLEANUP = 1.0
-"""Seconds that a disposer may take."""
 
 
 async def start(
@@ -78,8 +78,8 @@ async def dispose(plugin_set: PluginSet) -> None:
     await asyncio.gather(*(_release(plugin_set, plugin) for plugin in plugin_set.plugins.values()))
 
 
+# Text, file and line.
 Failure = tuple[str, str, int]
-"""Text, file and line."""
 
 
 async def _set_up(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from moryflow.config.schema import Known
 
 
+# The attributes of a plugin's module that belong to its manifest.
 ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
-"""The attributes of a plugin's module that belong to its manifest."""
 
 
 class ConfigReader(Protocol):

@@ -32,10 +32,10 @@ from .manifest import nearest_or_all
 
 _ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
 _HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
+# The longest timeout, in seconds, that an implementation may ask for: nothing waits forever.
 LONGEST = 600.0
-"""The longest timeout, in seconds, that an implementation may ask for: nothing waits forever."""
+# The timeout of a built-in that names none: one that waits for a busy processor has done nothing wrong.
 BUILTIN_TIMEOUT = 60.0
-"""The timeout of a built-in that names none: one that waits for a busy processor has done nothing wrong."""
 
 
 class Registry(pluggy.PluginManager):
@@ -311,8 +311,8 @@ def _one_line(message: str, seen: list[tuple[str, Any]]) -> str:
     return f"{hook}: unknown argument {', '.join(unknown)}; the hook gives {', '.join(given)}"
 
 
+# The most tools of one plugin, or of one file. Every request to a model lists all of them.
 MAX_TOOLS = 256
-"""The most tools of one plugin, or of one file. Every request to a model lists all of them."""
 MAX_DESCRIPTION = 16_384
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _RULE = "a letter or _, then up to 63 letters, digits, _ and -"
@@ -388,8 +388,8 @@ def _code_of(item: Any) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
+# By contribute hook, the command that checks an item made from a file.
 _LISTS = {"tools": "moryflow tool check", "agents": "moryflow agent check", "commands": "moryflow doctor"}
-"""By contribute hook, the command that checks an item made from a file."""
 
 
 def next_step(item: Any, by: Implementation) -> str:

@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+# Seconds without a change after which a save counts as finished: an editor saves in several changes.
 SETTLE = 0.025
-"""Seconds without a change after which a save counts as finished: an editor saves in several changes."""
+# Seconds after which a series of saves is taken although it has no pause.
 MAX_DEBOUNCE = 0.2
-"""Seconds after which a series of saves is taken although it has no pause."""
+# Seconds the system may take to report a change of a path that a plugin watches. Code files are checked directly.
 WATCH_DELAY = 0.01
-"""Seconds the system may take to report a change of a path that a plugin watches. Code files are checked directly."""
+# Seconds without a change after a package was installed: its files come one by one.
 INSTALLING = 0.5
-"""Seconds without a change after a package was installed: its files come one by one."""
+# Seconds after which to check an installation again: files written last, into an existing folder, are not reported.
 INSTALLED = 5.0
-"""Seconds after which to check an installation again: files written last, into an existing folder, are not reported."""
+# The least seconds between two generations that plugins ask for.
 ASKED_INTERVAL = 1.0
-"""The least seconds between two generations that plugins ask for."""
+# Seconds after the end of a shell command in which a change may still come from the command.
 _LINGER = 0.2
-"""Seconds after the end of a shell command in which a change may still come from the command."""
 
 
 class ReloadedHost(Protocol):

@@ -16,10 +16,10 @@ from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
 from .manifest import settings_of_plugins
 
+# Settings that apply from the next turn on; all others are read when a host starts.
 _LIVE = (
     "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "onlyPlugins", "safeMode", "mcp", "$schema",
 )  # fmt: skip
-"""Settings that apply from the next turn on; all others are read when a host starts."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) ->
             yield PluginChange("file", place, error)
 
 
+# Folder of the home → the command that checks its files.
 CHECKS = {"agents": "moryflow agent check", "tools": "moryflow tool check", "commands": "moryflow doctor"}
-"""Folder of the home → the command that checks its files."""
 
 
 def _without_line(note: str) -> str:

@@ -29,8 +29,8 @@ from moryflow_sdk.support.own_files import LOST_HINT, doubt_about, doubt_about_o
 from moryflow.hooks.plugin_set import LoadFailure
 
 PREFIX = "moryflow_plugins"
+# The most bytes of one Python file; a larger file is data, or too large for the memory.
 MAX_SOURCE = 8 * 1024 * 1024
-"""The most bytes of one Python file; a larger file is data, or too large for the memory."""
 _numbers = itertools.count(1)
 _live: dict[str, Sources] = {}
 _users: dict[str, int] = {}
@@ -348,8 +348,8 @@ def _stamp(files: list[Path]) -> str:
 
 
 _lock = threading.RLock()
+# Unit → the hash of the sources that its modules in `sys.modules` were made from.
 _imported: dict[str, str] = {}
-"""Unit → the hash of the sources that its modules in ``sys.modules`` were made from."""
 
 
 def import_module(name: str, unit: Unit | None, digest: str) -> ModuleType:

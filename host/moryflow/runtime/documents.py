@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .session import Session
     from .session_commands import Label
 
+# The most characters of a title made from a prompt, and of a description in a list.
 BRIEF, LINE = 60, 90
-"""The most characters of a title made from a prompt, and of a description in a list."""
 
 
 def first_line(text: str, width: int) -> str:

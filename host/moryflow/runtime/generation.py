@@ -25,12 +25,12 @@ from moryflow.plugins.preflight import PreflightStatus
 if TYPE_CHECKING:
     from moryflow.plugins.preflight.policy import AdmissionPolicy
 
+# Environment variable with the paths of plugins under development, separated as in `PATH`; `moryflow dev` sets it.
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
-"""Environment variable with the paths of plugins under development, separated as in ``PATH``; ``moryflow dev`` sets it."""
+# Seconds that a start waits for the probe of new code; a plugin that takes longer joins at a later turn.
 WAIT = 4.0
-"""Seconds that a start waits for the probe of new code; a plugin that takes longer joins at a later turn."""
+# The same under `--strict`, where a plugin that the user asked for must not be missing.
 STRICT_WAIT = 60.0
-"""The same under ``--strict``, where a plugin that the user asked for must not be missing."""
 
 
 @dataclass(frozen=True, eq=False)

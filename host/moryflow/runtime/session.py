@@ -399,11 +399,11 @@ class Session:
         )
 
 
+# The most calls that the @ mentions of one prompt can make.
 MAX_CALLS = 8
-"""The most calls that the @ mentions of one prompt can make."""
 _AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
+# How similar a word must be to an agent's name to count as a typing error and not as a word of the prompt.
 NEARLY = 0.75
-"""How similar a word must be to an agent's name to count as a typing error and not as a word of the prompt."""
 
 
 def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> Sequence[ToolRequest]:

@@ -133,10 +133,10 @@ async def _copied_nodes(host: Host, heir: SessionRow) -> Sequence[str]:
 
 
 LONGEST = 80
+# Kinds of nodes that a label names when no node is given: messages and results, not markers, prunes and compactions.
 SPOKEN = frozenset({"user", "assistant", "tool", "note"})
-"""Kinds of nodes that a label names when no node is given: messages and results, not markers, prunes and compactions."""
+# Joiners of many scripts and emoji: the only invisible characters that a label may contain.
 _JOINERS = "\u200c\u200d"
-"""Joiners of many scripts and emoji: the only invisible characters that a label may contain."""
 
 
 class Label(NamedTuple):

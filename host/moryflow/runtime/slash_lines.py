@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .host import Host
     from .session import Session
 
+# By name: what a command does, and a hint for the text after it.
 COMMON: Mapping[str, tuple[str, str]] = {
     "help": ("list the commands", ""),
     "mode": ("show the mode, or change it: /mode agent|full_access", "agent or full_access"),
@@ -29,7 +30,6 @@ COMMON: Mapping[str, tuple[str, str]] = {
     "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", "what it must keep above all"),
     "share": ("write this conversation as one page to send to others, in the session's folder", ""),
 }
-"""By name: what a command does, and a hint for the text after it."""
 _LINE = re.compile(r"\s*/([\w:.@?-]+)(?:\s+(.*))?\s*", re.DOTALL)
 _EXPORT = "moryflow session export --to FILE.html"
 Confirm = Callable[[], Awaitable[bool]]

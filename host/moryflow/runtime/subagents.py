@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from .ports import SessionHost, SessionPort
 
+# How many levels deep sessions may nest; the `task` tool has a lower limit of its own.
 DEEPEST = 4
-"""How many levels deep sessions may nest; the ``task`` tool has a lower limit of its own."""
+# Seconds that a stopped child gets to record where it stopped.
 STOP_TIMEOUT = 10.0
-"""Seconds that a stopped child gets to record where it stopped."""
+# How often the model may correct an answer that does not fit the schema before the turn fails.
 CORRECTIONS = 2
-"""How often the model may correct an answer that does not fit the schema before the turn fails."""
 
 
 class Running(NamedTuple):
@@ -341,8 +341,8 @@ def combine(before: TurnResult, after: TurnResult) -> TurnResult:
     )
 
 
+# The prompt of a call that resumes a sub-agent; a sub-agent that gets it first resumes its own waiting children.
 GO_ON = "The question that was open has been settled. Go on with your task."
-"""The prompt of a call that resumes a sub-agent; a sub-agent that gets it first resumes its own waiting children."""
 WAITING = "approval_required"
 
 

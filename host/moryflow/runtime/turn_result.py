@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from moryflow.store import RunRow, Store
 
 
+# The exit code of the process for each end reason.
 EXIT_CODES: dict[str, int] = {
     "completed": 0,
     "host_error": 1,
@@ -33,7 +34,6 @@ EXIT_CODES: dict[str, int] = {
     "stopped": 130,
     "interrupted": 130,
 }
-"""The exit code of the process for each end reason."""
 NOBODY_ASKED = 4
 
 
@@ -46,6 +46,7 @@ class Shortfall(NamedTuple):
 
 
 _OTHERWISE = "rephrase the prompt, or choose another model with -m"
+# The shortfall for each `finish` of an answer that is incomplete.
 SHORTFALLS: dict[str, Shortfall] = {
     "length": Shortfall(
         5,
@@ -56,7 +57,6 @@ SHORTFALLS: dict[str, Shortfall] = {
     "refusal": Shortfall(7, NOT_WHOLE["refusal"], _OTHERWISE),
     "empty": Shortfall(7, NOT_WHOLE["empty"], "ask again, or choose another model with -m"),
 }
-"""The shortfall for each ``finish`` of an answer that is incomplete."""
 
 
 class TurnResult(NamedTuple):

@@ -28,8 +28,8 @@ from .turn_result import TurnResult
 
 Work = Coroutine[Any, Any, EndReason]
 log = logging.getLogger(__name__)
+# Seconds that the event loop may stand still before the watchdog reports it.
 BLOCKED_SECONDS = 1.0
-"""Seconds that the event loop may stand still before the watchdog reports it."""
 
 
 class DirectResult(NamedTuple):

@@ -30,18 +30,18 @@ from .service import Service
 
 log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
+# Paths that need no token: the page, which holds no data, and the exchange of a one-time code for the token.
 _FREE = ("/", "/code")
-"""Paths that need no token: the page, which holds no data, and the exchange of a one-time code for the token."""
 _WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
+# How many streams of events there may be; fewer if a server may have few connections.
 MAX_STREAMS = 500
-"""How many streams of events there may be; fewer if a server may have few connections."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types moryflow"
 )
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+# Imported because they add their operations to the table.
 _MODULES = (host_operations, session_operations)
-"""Imported because they add their operations to the table."""
 
 After = Annotated[int | None, "the last seq that was seen; 0 is the beginning; without it, from now on"]
 Types = Annotated[str, "only these, separated by commas"]
@@ -174,8 +174,8 @@ async def _crash_reply(_: Request, error: Exception) -> Response:
     return problem(500, "error", f"{type(error).__name__}: {error}", "report what the server printed")
 
 
+# The most bytes of a request's body.
 BODY_LIMIT = 10 << 20
-"""The most bytes of a request's body."""
 _TOO_LARGE = 413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less"
 
 

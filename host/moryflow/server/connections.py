@@ -14,14 +14,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .replies import SAFE_HEADERS, encoded, error_document
 
+# How long a new connection may take to send the head of its first request.
 HEAD_SECONDS = 15.0
-"""How long a new connection may take to send the head of its first request."""
+# How long the body of a request may take.
 BODY_SECONDS = 120.0
-"""How long the body of a request may take."""
+# How long a connection may take from an answer to the head of its next request.
 KEEP_SECONDS = 75
-"""How long a connection may take from an answer to the head of its next request."""
+# How long a client may read nothing of what waits for it.
 STALLED_SECONDS = 30.0
-"""How long a client may read nothing of what waits for it."""
 MAX_CONNECTIONS = 2_048
 _NOTICE_SECONDS = 60.0
 

@@ -20,17 +20,17 @@ from moryflow.store import Store
 
 from .replies import encoded
 
+# How often the table is checked for events of other processes.
 POLL_SECONDS = 0.1
-"""How often the table is checked for events of other processes."""
 HEARTBEAT_SECONDS = 10.0
+# How many events are read at a time.
 PAGE = 200
-"""How many events are read at a time."""
+# About how many bytes are handed to the connection at a time; it keeps them until the client reads.
 CHUNK = 1 << 16
-"""About how many bytes are handed to the connection at a time; it keeps them until the client reads."""
+# The most bytes that may wait for one reader; a slower reader is told to load everything anew.
 BACKLOG = 1 << 20
-"""The most bytes that may wait for one reader; a slower reader is told to load everything anew."""
+# Names of other hosts under which some events are sent a second time.
 _SENT_BESIDE = ("session.compacted", "approval.requested")
-"""Names of other hosts under which some events are sent a second time."""
 
 
 def frame(event: Event) -> bytes:

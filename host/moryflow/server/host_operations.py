@@ -28,8 +28,8 @@ from .operations import Call, operation
 from .replies import RequestError
 
 PAGE = 65_536
+# The most bytes of an output in one response.
 MAX_BYTES = 4 << 20
-"""The most bytes of an output in one response."""
 
 # -------------------------------------------------------------------- the server
 

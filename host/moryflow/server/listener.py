@@ -29,10 +29,10 @@ from .service import FOLDER, RUNNING, Service, only_one, token_of
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
+# How long interrupted turns may take to record how they ended.
 DRAIN_SECONDS = 2.0
-"""How long interrupted turns may take to record how they ended."""
+# How long uvicorn waits for open connections to close.
 CLOSE_SECONDS = 1
-"""How long uvicorn waits for open connections to close."""
 
 
 class ServeOptions(NamedTuple):

@@ -8,6 +8,7 @@ from moryflow_sdk import ConfigError, ModelError, MoryflowError, PluginError, To
 from pydantic_core import to_json
 from starlette.responses import Response
 
+# Headers of every response that does not set them itself.
 SAFE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -17,14 +18,13 @@ SAFE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""Headers of every response that does not set them itself."""
 
+# The status of an error by its code; for other codes, an error of the caller is 422 and one of ours 500.
 _STATUS = {
     "not_found": 404, "expired": 404, "gone": 503, "ambiguous": 400, "invalid": 422, "too_large": 413, "busy": 409,
     "stale": 409, "outdated": 409, "locked": 503, "no_space": 503, "io": 503, "readonly": 503, "newer": 503, "corrupt": 503,
     "foreign": 503, "no_locks": 503, "many_files": 503, "denied": 403,
 }  # fmt: skip
-"""The status of an error by its code; for other codes, an error of the caller is 422 and one of ours 500."""
 
 
 class RequestError(MoryflowError):

@@ -33,16 +33,16 @@ from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 from .events import EventFollower
 from .replies import RequestError
 
+# Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect.
 FOLDER, TOKEN, RUNNING = "server", "token", "running.json"
-"""Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect."""
 
 
+# How long a one-time code is valid.
 CODE_SECONDS = 600.0
-"""How long a one-time code is valid."""
+# How many idempotency keys are remembered.
 MAX_KEYS = 10_000
-"""How many idempotency keys are remembered."""
+# How many results of turns are kept for later requests.
 MAX_RESULTS = 200
-"""How many results of turns are kept for later requests."""
 
 
 class Codes:

@@ -202,8 +202,8 @@ class ToolView(View):
         await self._ask(question)
 
 
+# Kinds of targets that can be written in many ways, such as a path.
 _PLACES = ("file", "shell", "url")
-"""Kinds of targets that can be written in many ways, such as a path."""
 
 
 def effect_of(tool: Tool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 EVERYTHING = 1_000_000
 log = logging.getLogger(__name__)
+# How long a file without a record is kept, for example after its session was deleted.
 ORPHAN_TTL = timedelta(days=7)
-"""How long a file without a record is kept, for example after its session was deleted."""
 VAULT_FOLDER = ".agent-output"
 HOME_FOLDER = "agent-output"
+# Characters or bytes processed at a time, so that a large output is never copied as a whole.
 CHUNK = 1 << 18
-"""Characters or bytes processed at a time, so that a large output is never copied as a whole."""
 Content = str | bytes | Path
 _NAME = re.compile(r"(\d{8}T\d{6}Z)-[A-Za-z0-9_]{1,40}-([0-9a-f]{12})\.txt")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -190,8 +190,8 @@ class OutputFolder(NamedTuple):
         return self.root / self.name
 
 
+# Bytes, lines and SHA-256 of a content; a last line without a newline counts as a line.
 Measures = tuple[int, int, str]
-"""Bytes, lines and SHA-256 of a content; a last line without a newline counts as a line."""
 
 
 class Stored(NamedTuple):

@@ -194,8 +194,8 @@ def held_folder(target: Target) -> Iterator[int]:
         os.close(descriptor)
 
 
+# Folders nested deeper than this are left out, since each level holds a descriptor.
 MAX_DEPTH = 100
-"""Folders nested deeper than this are left out, since each level holds a descriptor."""
 
 
 def list_folder(target: Target, *, ignore: bool) -> list[Entry]:
@@ -266,15 +266,15 @@ def _entry(item: os.DirEntry[str]) -> Entry:
 
 
 NAMES = (".ignore", ".gitignore")
+# Folders that are never searched: git's own, and stored outputs, whose search results would be stored there again.
 ALWAYS = frozenset({".git", ".agent-output"})
-"""Folders that are never searched: git's own, and stored outputs, whose search results would be stored there again."""
 
 MAX_BYTES = 1024 * 1024
+# The pattern for the line `*/`. pathspec's own one matches the first slash of a path, which belongs to a folder above.
 EVERY_FOLDER = re.compile(r".*(?P<ps_d>/)$")
-"""The pattern for the line ``*/``. pathspec's own one matches the first slash of a path, which belongs to a folder above."""
 
+# A line with more `*` between two slashes is ignored: its regular expression could take practically forever.
 MAX_STARS = 4
-"""A line with more ``*`` between two slashes is ignored: its regular expression could take practically forever."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,9 @@ from .file_walk import (
 )
 from .paths import PathResolver
 
+# Held from the last check of an object to its replacement or removal: if two agents of this process change one file at the
+# same moment, the second gets an error.
 _SWAP = threading.Lock()
-"""Held from the last check of an object to its replacement or removal: if two agents of this process change one file at the
-same moment, the second gets an error."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -26,8 +26,8 @@ from moryflow_sdk.support.texts import composed
 MAX_LINKS = 40
 MAX_PATH = 4096
 MAX_NAME = 255
+# Files below `/proc` that lead to other objects, or to a process's secrets.
 PROCESS_VIEW = re.compile(r"/proc/(self|thread-self|\d+)(/task/\d+)?/(fd|map_files|environ|mem|root|cwd)(/|$)")
-"""Files below ``/proc`` that lead to other objects, or to a process's secrets."""
 
 
 class Unresolvable(Exception):

@@ -18,8 +18,8 @@ from moryflow_sdk import Artifact, Event, FrozenDict
 
 KINDS: frozenset[str] = frozenset({"user", "assistant", "tool", "compaction", "prune", "note", "marker"})
 
+# Stands for the place before the first node, where an id is expected.
 ROOT = ""
-"""Stands for the place before the first node, where an id is expected."""
 
 CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
 
@@ -128,8 +128,8 @@ class ApprovalRow(NamedTuple):
     replied_at: str | None = None
 
 
+# The purpose of a run that writes a summary.
 COMPACTION = "compact"
-"""The purpose of a run that writes a summary."""
 
 
 class RunRow(NamedTuple):

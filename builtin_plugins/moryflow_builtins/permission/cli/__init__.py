@@ -32,8 +32,8 @@ for verb in (judge_examples, lint):
     permission.add_command(verb)
 
 
+# Characters of a pattern that the list of rules shows.
 SHOWN = 100
-"""Characters of a pattern that the list of rules shows."""
 _EPILOG = "The rule is added at the end of yours, and the last that matches decides. Hard limits and other gates stay."
 
 

@@ -29,13 +29,14 @@ from moryflow_builtins.permission.policy import (
 
 Kind = Literal["invalid", "dead", "narrow", "shadowed", "silences", "dangerous"]
 
+# Names that a default asks about; lint reports a rule that allows one of them.
 _PROTECTED = (
     ".env", ".env.local", "server.pem", "server.key", "id_rsa", ".npmrc", "credentials.json", "secrets.yaml",
     ".ssh/config", ".aws/credentials", ".git/hooks/pre-commit", ".vscode/settings.json", ".mcp.json",
     ".github/workflows/ci.yml", ".bashrc",
 )  # fmt: skip
-"""Names that a default asks about; lint reports a rule that allows one of them."""
 
+# What is asked about although a rule allows every command, each with an example.
 STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("words that are known only when the command runs", "echo $X"),
     ("code and programs handed to another program", "find . -exec touch x ;"),
@@ -52,7 +53,6 @@ STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("reading outside the vault", "cat /etc/passwd"),
     ("text that cannot be read surely", "if"),
 )
-"""What is asked about although a rule allows every command, each with an example."""
 
 
 class Remark(NamedTuple):
@@ -219,8 +219,8 @@ def _line(remark: Remark) -> str:
 
 # ---------------------------------------------------------------- rules that cover others
 
+# How many later rules a rule is compared with; without a limit, thousands of rules take minutes.
 MAX_COMPARED = 100
-"""How many later rules a rule is compared with; without a limit, thousands of rules take minutes."""
 _MAGIC = frozenset("*?[]{}\\")
 
 

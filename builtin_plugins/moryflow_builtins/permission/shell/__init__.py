@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from moryflow_builtins.permission.policy import Decision, Judgement, Policy, decision_of
 
+# The longest command; the kernel would refuse a longer one too.
 MAX_BYTES = 128 * 1024
-"""The longest command; the kernel would refuse a longer one too."""
 
 
 def judge_command(policy: Policy, command: str, base: str | None = None) -> Decision:

@@ -23,8 +23,8 @@ from .tables import (
 )
 from .words import changing, fed_text, git_place, inner_words, name_of, runner_place, script_of, shell_text
 
+# The place of a guard that no rule covers.
 ANYTHING = 1_000_000
-"""The place of a guard that no rule covers."""
 
 
 class UncoveredWords(NamedTuple):
@@ -56,8 +56,8 @@ def guards_of(command: SimpleCommand) -> list[UncoveredWords]:
     return found
 
 
+# Guarded options behind which no value stands; of the others, a rule has to spell out the value too.
 _WITHOUT_VALUE = frozenset(["-i", "--in-place", "-delete", "-R", "-L", "-follow", "--follow", "--fix", "--write", "-z", "-r"])
-"""Guarded options behind which no value stands; of the others, a rule has to spell out the value too."""
 
 
 def _guard_of(command: SimpleCommand) -> UncoveredWords | None:

@@ -49,14 +49,14 @@ from .words import (
     script_of,
 )
 
+# How many commands and paths of one text are judged, counted once for each possible folder.
 MAX_WORK = 4000
-"""How many commands and paths of one text are judged, counted once for each possible folder."""
 
+# How many folders a command may run in; with more of them the folder is unknown.
 MAX_BASES = 8
-"""How many folders a command may run in; with more of them the folder is unknown."""
 
+# Commands after which the shell may be in another folder.
 _MOVES = frozenset(["cd", "pushd", "popd", "source", ".", "eval"])
-"""Commands after which the shell may be in another folder."""
 
 
 class TooMuchWork(Exception):

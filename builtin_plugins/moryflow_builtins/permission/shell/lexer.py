@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+# How deeply `$(…)` may be nested.
 MAX_DEPTH = 30
-"""How deeply ``$(…)`` may be nested."""
 
+# How many words a command may have; braces make many of few characters.
 MAX_WORDS = 20_000
-"""How many words a command may have; braces make many of few characters."""
 
 RUN_TIME = "known only when it runs"
 
@@ -81,11 +81,11 @@ def read(text: str) -> list[SimpleCommand]:
 
 _META = " \t\n;&|<>()"
 _NOT_READ = frozenset(["case", "esac", "function", "select", "coproc"])
+# Keywords → those that have to be open before them.
 _CLOSES = {
     "then": ("if", "elif"), "elif": ("then",), "else": ("then",), "fi": ("then", "else"),
     "do": ("while", "until", "for"), "done": ("do",), "}": ("{",),
 }  # fmt: skip
-"""Keywords → those that have to be open before them."""
 _KEYWORDS = frozenset(["if", "while", "until", "!", "{", "time", *_CLOSES])
 _ENDS = frozenset(["fi", "done", "}"])
 

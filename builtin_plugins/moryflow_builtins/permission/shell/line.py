@@ -19,14 +19,14 @@ from .tables import UNKNOWN, program
 from .texts import rough_commands
 from .words import changing, git_place, inner_texts, inner_words, name_of, quote
 
+# How many levels of commands that run commands are read.
 MAX_DEPTH = 8
-"""How many levels of commands that run commands are read."""
 
+# How many words of a command are tried as the beginning of a denied command.
 MAX_SUFFIXES = 24
-"""How many words of a command are tried as the beginning of a denied command."""
 
+# Stands for white space inside a word, so that a blank in a rule only matches between two words.
 _INSIDE = "\ue000"
-"""Stands for white space inside a word, so that a blank in a rule only matches between two words."""
 
 
 class CommandLine:

@@ -19,12 +19,12 @@ from .lexer import Word
 from .tables import ADDS_WORDS, RUNNERS, SAFE_VERBS, WRAPPERS, program
 from .words import git_place, name_of, quote, runner_place, script_of
 
+# Programs that run the file behind `-f`.
 _TAKES_A_SCRIPT = frozenset(["awk", "gawk", "mawk", "nawk", "sed", "make", "gmake"])
-"""Programs that run the file behind ``-f``."""
 
 ABSENT = "absent"
+# A larger file is not hashed, so no rule is stored for a command that runs it.
 MAX_BYTES = 64 * 1024 * 1024
-"""A larger file is not hashed, so no rule is stored for a command that runs it."""
 
 _VERB = re.compile(r"[A-Za-z][\w:.-]*", re.ASCII)
 

@@ -125,6 +125,7 @@ exit wait fg bg break continue eval | text
 moryflow | text
 """
 
+# Programs that run the command in their words → the letters of options with a value, and how many words come before it.
 WRAPPERS = {
     "env": ("uCS", 0), "timeout": ("ks", 1), "gtimeout": ("ks", 1), "nice": ("n", 0), "ionice": ("cnpP", 0), "nohup": ("", 0),
     "setsid": ("", 0), "stdbuf": ("ioe", 0), "time": ("fo", 0), "command": ("", 0), "builtin": ("", 0), "exec": ("a", 0),
@@ -134,11 +135,11 @@ WRAPPERS = {
     "unshare": ("SGRwl", 0), "nsenter": ("tSG", 0), "flock": ("wE", 1), "watch": ("nq", 0), "parallel": ("jaINnLdPSJ", 0),
     "entr": ("", 0), "run0": ("", 0), "pkexec": ("", 0), "systemd-run": ("pu", 0),
 }  # fmt: skip
-"""Programs that run the command in their words → the letters of options with a value, and how many words come before it."""
 
+# Wrappers that give the command words which are known only when it runs.
 ADDS_WORDS = _words("xargs parallel entr")
-"""Wrappers that give the command words which are known only when it runs."""
 
+# Programs with verbs → the verbs that *always* may offer with `*`; all others it offers exactly.
 SAFE_VERBS = {
     "git": "status diff log show add commit branch rev-parse rev-list describe shortlog blame ls-files ls-tree grep stash "
     "fetch merge-base show-ref for-each-ref reflog cat-file check-ignore count-objects whatchanged name-rev",
@@ -151,8 +152,8 @@ SAFE_VERBS = {
     "poetry": "show check env version", "kubectl": "get describe logs top version explain", "cmake": "--build",
     "gradle": "test build check tasks", "mvn": "test compile verify package", "terraform": "plan validate fmt show output",
 }  # fmt: skip
-"""Programs with verbs → the verbs that *always* may offer with ``*``; all others it offers exactly."""
 
+# Verbs of git that run nothing by themselves; what hooks and filters of the vault's own repository run is its person's.
 GIT_VERBS = _words(
     "status diff log show add stage commit branch checkout switch restore reset merge rebase cherry-pick revert stash tag "
     "fetch pull push rev-parse rev-list describe shortlog blame annotate ls-files ls-tree ls-remote grep mv rm clean reflog "
@@ -160,7 +161,6 @@ GIT_VERBS = _words(
     "count-objects fsck gc prune repack check-ignore check-attr version range-diff cherry archive format-patch notes "
     "worktree remote bundle sparse-checkout stripspace column pack-refs rerere cat-file update-index update-ref"
 )
-"""Verbs of git that run nothing by themselves; what hooks and filters of the vault's own repository run is its person's."""
 
 GIT_OPTIONS = _words(
     "-c --exec-path --config-env --ext-diff --textconv --output --upload-pack --receive-pack --exec --no-index "
@@ -171,36 +171,37 @@ GIT_OPTIONS = _words(
     "--strategy --file --filters --contents --ignore-revs-file --exclude-from"
 )
 
+# Verbs of git → letters of options that run, write or read elsewhere.
 GIT_LETTERS = {
     "add": "ie", "cherry-pick": "xS", "revert": "S", "grep": "Of", "rebase": "xisS", "fetch": "u", "pull": "s",
     "archive": "o", "format-patch": "o", "commit": "tS", "tag": "Fusv", "merge": "FS", "notes": "F", "log": "O",
     "diff": "O", "show": "O", "blame": "S", "clean": "xXi", "ls-files": "X",
 }  # fmt: skip
-"""Verbs of git → letters of options that run, write or read elsewhere."""
 
+# Two words of git that write configuration, a file elsewhere, or open an editor.
 GIT_PAIRS = (
     "worktree add", "worktree move", "remote add", "remote set-url", "stash branch", "notes edit", "bundle create",
     "sparse-checkout set", "rerere forget", "merge -s", "commit -t",
 )  # fmt: skip
-"""Two words of git that write configuration, a file elsewhere, or open an editor."""
 
 GIT_SENDS = _words("push fetch pull clone ls-remote remote archive submodule")
 GIT_TEXTS = _words("-m --message --author --grep -S -G")
+# Verbs of git whose words are files that they change.
 GIT_CHANGES = _words("rm mv clean checkout restore")
-"""Verbs of git whose words are files that they change."""
 
+# Assignments that change no more than how text looks.
 HARMLESS = re.compile(r"(?:LANG|LANGUAGE|NO_COLOR|LC_[A-Z]+)=[\w.@+:,-]*|TZ=(?:[A-Za-z0-9_+-][\w.,+/<>-]*)?", re.ASCII)
-"""Assignments that change no more than how text looks."""
 
 NEUTRAL = _words("/dev/null /dev/stdout /dev/stderr /dev/stdin /dev/tty /dev/zero /dev/fd/0 /dev/fd/1 /dev/fd/2")
 INFORMS = _words("--version --help -V -version -v -h")
 
+# Programs → files that they run without being told.
 SOUGHT = {
     "make": "Makefile makefile GNUmakefile", "npm": "package.json", "pnpm": "package.json", "yarn": "package.json",
     "cargo": "build.rs Cargo.toml", "pytest": "conftest.py", "just": "justfile", "docker": "Dockerfile", "tox": "tox.ini",
 }  # fmt: skip
-"""Programs → files that they run without being told."""
 
+# Programs with verbs → what else a wildcard may cover, beside `SAFE_VERBS`; all other verbs are not covered.
 PLAIN_VERBS = {
     "npm": "install i ci add uninstall remove update start stop dedupe prune root prefix bin help",
     "pnpm": "install i add remove update start",
@@ -209,17 +210,17 @@ PLAIN_VERBS = {
     "uv": "sync add remove pip", "poetry": "install add remove update lock", "pdm": "install add remove update lock sync",
     "cargo": "run update add remove clean fetch", "go": "clean", "docker": "build compose up", "podman": "build", "gh": "",
 }  # fmt: skip
-"""Programs with verbs → what else a wildcard may cover, beside :data:`SAFE_VERBS`; all other verbs are not covered."""
 
+# Programs → the verb behind which the command stands that they run.
 RUNNERS = {
     "uv": "run", "poetry": "run", "pdm": "run", "pipx": "run", "bundle": "exec", "npm": "exec", "pnpm": "exec", "yarn": "exec",
     "npx": "", "go": "run", "dotenv": "run", "conda": "run", "rye": "run", "hatch": "run",
 }  # fmt: skip
-"""Programs → the verb behind which the command stands that they run."""
 
+# Whole options that only look like abbreviations of guarded ones.
 ABBREVIATIONS_NOT = _words("--arg --args --argjson --text --info -Is -Iseconds -Iminutes -Idate")
-"""Whole options that only look like abbreviations of guarded ones."""
 
+# Commands of `moryflow` that change what is allowed, loaded or configured, or open a way to do so.
 OWN_CHANGES = frozenset(
     {
         "permission allow", "permission ask", "permission deny", "permission preset", "permission remove", "permission rm",
@@ -230,8 +231,8 @@ OWN_CHANGES = frozenset(
         "serve", "acp",
     }
 )  # fmt: skip
-"""Commands of ``moryflow`` that change what is allowed, loaded or configured, or open a way to do so."""
 
+# Commands of `moryflow` that only read; a wildcard may cover them.
 OWN_READS = frozenset(
     {
         "permission explain", "permission lint", "permission rules", "permission test", "plugin list",
@@ -245,10 +246,9 @@ OWN_READS = frozenset(
         "instructions", "completion", "help", "",
     }
 )  # fmt: skip
-"""Commands of ``moryflow`` that only read; a wildcard may cover them."""
 
+# Commands of `moryflow` that run turns; they must not set a freer mode or other rules.
 OWN_TURNS = frozenset(["run", "chat", "dev", "tool run", "hook fire", "replay"])
-"""Commands of ``moryflow`` that run turns; they must not set a freer mode or other rules."""
 
 
 class KnownProgram(NamedTuple):

@@ -29,10 +29,10 @@ def rough_commands(text: str) -> Iterator[str]:
 
 _SIGNS = frozenset(";|&<>()$`\"'\\{}~*?[]!#=- /")
 _LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0")
+# Letters and signs that the user takes for a dash, a quote, a slash, a bar, a star or a semicolon.
 _LIKE_SIGNS = frozenset(
     "\u02c6\u02cb\u02dc\u02f8\u01c0\u0296\u2016\u2032\u2033\u2035\u2044\u204f\u2212\u2215\u2216\u2217\u2223\u223c\u2236\u2758\u27cb\u29f5\u29f8\u29f9\u3008\u3009\ua789\u2028"
 )
-"""Letters and signs that the user takes for a dash, a quote, a slash, a bar, a star or a semicolon."""
 
 
 def misleading_character(text: str) -> str:

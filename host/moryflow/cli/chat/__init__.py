@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shlex
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from moryflow.cli.terminal import cut, plain, terminal_width
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     from moryflow.cli.terminal.render import TerminalView
 
 
+# How a line names a file: behind an @, in quotes if the name has blanks.
 MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
-"""How a line names a file: behind an @, in quotes if the name has blanks."""
 
 
 def mentioned(text: str) -> list[str]:
@@ -138,8 +136,8 @@ class LineSource:
         return nullcontext()
 
 
+# The most items of a list that are offered by number.
 NUMBERED = 20
-"""The most items of a list that are offered by number."""
 
 
 class PipedInput(LineSource):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from moryflow.runtime.turn_result import TurnResult
 
 T = TypeVar("T")
+# A limit that is high enough for all nodes of a path.
 EVERY = 1_000_000
-"""A limit that is high enough for all nodes of a path."""
 
 
 class AttachedChatHost:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from . import mention
 
+# The commands that print a clipboard's image, each with the variable that must be set if it is to find a clipboard.
 _COMMANDS = (
     ("WAYLAND_DISPLAY", ("wl-paste", "--no-newline", "--type", "image/png")),
     ("DISPLAY", ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")),
     ("", ("pngpaste", "-")),
 )
-"""The commands that print a clipboard's image, each with the variable that must be set if it is to find a clipboard."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 

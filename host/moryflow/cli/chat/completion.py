@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from . import PickItem
 
 MAX_FILES = 20_000
+# The most files that are offered: the whole list is measured each time it is drawn.
 MAX_OFFERED = 100
-"""The most files that are offered: the whole list is measured each time it is drawn."""
+# Seconds after which the files are listed anew.
 FRESH = 5.0
-"""Seconds after which the files are listed anew."""
 
 
 class ItemCompleter(Completer):

@@ -265,10 +265,10 @@ class Stopping:
         self._stop()
 
 
+# A turn of more seconds than this rings the bell at its end.
 LONG = 10.0
-"""A turn of more seconds than this rings the bell at its end."""
+# The sequences that make the terminal save its title, and restore it.
 _PUSH, _POP = "\x1b[22;2t", "\x1b[23;2t"
-"""The sequences that make the terminal save its title, and restore it."""
 
 
 class Attention:

@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
     from moryflow.cli.terminal.render import TerminalView
 
+# Seconds after its start in which the input still gets what was typed before it was there.
 AHEAD = 0.25
-"""Seconds after its start in which the input still gets what was typed before it was there."""
+# Seconds for which texts are collected before they are printed above the input.
 BUNDLE = 0.02
-"""Seconds for which texts are collected before they are printed above the input."""
+# Seconds within which a second Ctrl-C at an empty input ends the conversation.
 TWICE = 2.0
-"""Seconds within which a second Ctrl-C at an empty input ends the conversation."""
+# Seconds without a key after which the user who was typing when a question came is taken to have read the question.
 PAUSE = 0.5
-"""Seconds without a key after which the user who was typing when a question came is taken to have read the question."""
+# How many lines of a sent text stay on the screen.
 ECHOED = 10
-"""How many lines of a sent text stay on the screen."""
+# Seconds between two frames of the status line.
 FRAME = 0.12
-"""Seconds between two frames of the status line."""
 
 
 class TerminalInput(LineSource):

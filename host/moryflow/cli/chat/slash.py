@@ -29,13 +29,13 @@ class Quit(Exception):
     """The user wants to end the conversation."""
 
 
+# The commands of the shell that a next step may name, and the slash command that does the same here.
 _SAME = {
     "session list": "/sessions", "session tree": "/tree", "session context": "/context", "session compact": "/compact",
     "session fork": "/branch", "model list": "/model", "agent list": "/agent",
     "tool list": "/tools", "plugin list": "/plugins", "approval list": "/show", "approval reply": "/reply",
     "run -r": "/resume", "run --resume": "/resume", "run without -c, which": "/new, which", "run -c": "a new prompt",
 }  # fmt: skip
-"""The commands of the shell that a next step may name, and the slash command that does the same here."""
 _SHELL = re.compile(rf"moryflow ({'|'.join(_SAME)})\b(?: ([0-9a-f]{{16}}\b))?(?! -)")
 
 
@@ -159,8 +159,8 @@ class Slash:
 # ---------------------------------------------------------------- Agents
 
 
+# The most sub-agents that are listed, the newest first.
 LISTED = 50
-"""The most sub-agents that are listed, the newest first."""
 PLANNER, BUILDER = "plan", "build"
 HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
 
@@ -253,8 +253,8 @@ def _child_row(child: Kin) -> tuple[str, ...]:
 # ---------------------------------------------------------------- Sessions
 
 
+# The most sessions that are offered, last used first.
 SESSIONS_LISTED = 100
-"""The most sessions that are offered, last used first."""
 
 
 class SessionCommands:

@@ -18,8 +18,8 @@ from moryflow.runtime.documents import approval_json
 if TYPE_CHECKING:
     from moryflow.store import ApprovalRow, Store
 
+# The rows of a question's preview that the list shows.
 BRIEF = 6
-"""The rows of a question's preview that the list shows."""
 
 
 command = noun("approval", "List open questions and answer them.")

@@ -24,8 +24,8 @@ from moryflow.cli.terminal.streams import stdout
 if TYPE_CHECKING:
     from moryflow.plugins.reload_report import ReloadReport
 
+# Seconds that the start waits for the probe; what the probe finds later is shown when it comes.
 _FIRST_WAIT = 1.0
-"""Seconds that the start waits for the probe; what the probe finds later is shown when it comes."""
 
 
 @click.command("dev")

@@ -316,8 +316,8 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
         say("  next: run it at a terminal")
 
 
+# How many reasons of denied calls are shown; `--output json` has all.
 MAX_REASONS = 3
-"""How many reasons of denied calls are shown; ``--output json`` has all."""
 
 
 def _next_for_unasked(unasked: list[dict[str, Any]]) -> str:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from moryflow.store import Node, RunRow, SessionRow, Store
 
 
+# The highest limit: more than anybody has, and not too big a number for SQLite.
 MAX_LIMIT = 1_000_000_000
-"""The highest limit: more than anybody has, and not too big a number for SQLite."""
 _OF_PLUGINS = {name: f"{help_line}." for name, help_line in CONTRIBUTED if name in OF_SESSIONS}
 
 

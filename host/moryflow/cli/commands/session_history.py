@@ -148,11 +148,11 @@ async def _label_node(store: Store, session: str, text: str, node: str | None, *
 # ---------------------------------------------------------------- A session as text
 
 
+# The word before a summary, by interface language.
 SUMMARY = {"en": "summary", "zh": "摘要"}
-"""The word before a summary, by interface language."""
 
+# The keys of a marker that change the turns after it.
 CHANGES = ("agent", "mode", "model")
-"""The keys of a marker that change the turns after it."""
 
 _ROLES = {"user": "you", "assistant": "agent", "note": "note"}
 

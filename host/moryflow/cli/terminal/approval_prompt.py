@@ -21,8 +21,8 @@ from .stdin import LETTERS, discard_typed, keys_at_once, read_key
 from .streams import stderr
 
 _VIEW = ("v", "view", "show")
+# Keys that change what *always* stores, and whether it is then exactly what is asked about.
 _CHANGES = {"e": True, "w": False}
-"""Keys that change what *always* stores, and whether it is then exactly what is asked about."""
 _SAID = {"reject": "refuse", "preset": "from now on"}
 _COLOURS = {"+": "\x1b[32m", "-": "\x1b[31m"}
 _COLOURED = re.compile(r"^  │ ([+-]).*", re.MULTILINE)

@@ -17,8 +17,8 @@ from moryflow_sdk import MoryflowError
 
 from moryflow.hooks.threads import lift_deadlines
 
+# The signals by which the user or the system ends a program.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals by which the user or the system ends a program."""
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
@@ -64,8 +64,8 @@ def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave
     return restore
 
 
+# How long a program may take to end after its terminal was closed.
 HANGUP_SECONDS = 10.0
-"""How long a program may take to end after its terminal was closed."""
 
 
 def _leave_unless(ended: threading.Event) -> None:
@@ -74,8 +74,8 @@ def _leave_unless(ended: threading.Event) -> None:
 
 
 T = TypeVar("T")
+# Seconds after which a loop that has not noticed Ctrl-C is taken to be blocked.
 BLOCKED = 0.3
-"""Seconds after which a loop that has not noticed Ctrl-C is taken to be blocked."""
 
 
 def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = asyncio.run) -> T:

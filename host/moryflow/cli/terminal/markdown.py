@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _NARROWEST = 20
+# Colours of code by kind of token; each can be read on a light and on a dark background.
 _CODE = {
     "Comment": "dim", "Keyword": "magenta", "Literal.String": "green", "Literal.Number": "cyan",
     "Name.Function": "bold", "Name.Class": "bold", "Name.Decorator": "cyan", "Name.Builtin": "cyan", "Generic.Deleted": "red",
     "Generic.Inserted": "green", "Generic.Heading": "bold", "Generic.Subheading": "cyan",
 }  # fmt: skip
-"""Colours of code by kind of token; each can be read on a light and on a dark background."""
 _STYLES = {
     "markdown.h1": "bold underline", "markdown.h2": "bold", "markdown.h3": "bold", "markdown.h4": "bold italic",
     "markdown.code": "cyan", "markdown.code_block": "none", "markdown.block_quote": "italic", "markdown.list": "none",
@@ -31,8 +31,8 @@ _STYLES = {
 
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+# An empty line before a line at the left edge: whatever the block before is, this line is no part of it.
 _NEXT_BLOCK = re.compile(r"\n[ \t]*\n(?=[^\s])")
-"""An empty line before a line at the left edge: whatever the block before is, this line is no part of it."""
 
 
 class MarkdownStream:
@@ -112,8 +112,8 @@ def render(text: str, *, colour: bool) -> str:
     return "".join(f"{line}\n" for line in lines[seen[0] : seen[-1] + 1]) if seen else ""
 
 
+# Blanks up to the edge of the terminal: a narrower window would wrap them.
 _FILL = re.compile(r"(?:\x1b\[[0-9;]*m| )+$")
-"""Blanks up to the edge of the terminal: a narrower window would wrap them."""
 _RESET = "\x1b[0m"
 
 

@@ -17,17 +17,17 @@ from moryflow_sdk.support.texts import in_words, visible
 
 from . import fitting
 
+# The fewest columns that a terminal is taken to have.
 LEAST_COLUMNS = 20
-"""The fewest columns that a terminal is taken to have."""
+# Rows below which a terminal gives each part of a question one row less.
 LOW = 40
-"""Rows below which a terminal gives each part of a question one row less."""
 MAX_TARGETS = 8
+# Columns that the answers on offer take, with the one that is typed.
 ROW_OF_KEYS = 90
-"""Columns that the answers on offer take, with the one that is typed."""
 ALL = 1 << 30
 V = "; v shows all"
+# The folder in which a command runs unless its call names another.
 ROOT = "vault:/"
-"""The folder in which a command runs unless its call names another."""
 
 
 class QuestionText(NamedTuple):
@@ -71,8 +71,8 @@ class QuestionText(NamedTuple):
         return "\n".join(lines) + " > "
 
 
+# What a tool wants to do with its targets, by its domain. A tool of any other domain, or of none, wants to run them.
 _VERBS = {"read": "read", "edit": "change", "web_fetch": "fetch", "web_search": "search for", "mcp": "call", "task": "start"}
-"""What a tool wants to do with its targets, by its domain. A tool of any other domain, or of none, wants to run them."""
 
 
 def question(request: Mapping[str, Any], whose: str = "", *, exact: bool = False) -> QuestionText:

@@ -24,15 +24,15 @@ from .question_text import preview_lines, rows_of, screen
 from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
 
+# The word for an output that was cut, by interface language.
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
-"""The word for an output that was cut, by interface language."""
 
+# How many exchanges of a resumed conversation are shown, and how many lines of each answer.
 RECALLED, RECALLED_LINES = 2, 12
-"""How many exchanges of a resumed conversation are shown, and how many lines of each answer."""
+# How many cut outputs are kept to be shown whole.
 REMEMBERED = 20
-"""How many cut outputs are kept to be shown whole."""
+# How many lines of a plugin's notice are shown, for example of a change that the user is asked to agree to.
 NOTICE_LINES = 60
-"""How many lines of a plugin's notice are shown, for example of a change that the user is asked to agree to."""
 
 
 class TerminalView:
@@ -297,8 +297,8 @@ class TerminalView:
         stderr().flush()
 
 
+# How many characters of the streaming answer stand beside the spinner.
 _FOLLOWED = 70
-"""How many characters of the streaming answer stand beside the spinner."""
 
 
 class CutOutput(NamedTuple):
@@ -371,17 +371,17 @@ def _remark(event: Event, truncated: str) -> str:
 # ---------------------------------------------------------------- The output of a tool
 
 
+# The most rows of a diff.
 DIFF_LINES = 30
-"""The most rows of a diff."""
+# How many lines of a tool's output are shown; of a tool that only reads, just their number is shown.
 OUTPUT_LINES = 4
-"""How many lines of a tool's output are shown; of a tool that only reads, just their number is shown."""
+# The most rows of a call's error.
 ERROR_LINES = 8
-"""The most rows of a call's error."""
 BOLD, DIM, RED, GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"
 _DIFF = {"+": GREEN, "-": RED, "@": "\x1b[36m"}
 _READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
+# The note to the model at the end of an output that was too long for it.
 _NOTICE = re.compile(r"\n\n\[Output truncated:[^]]*\]\s*\Z")
-"""The note to the model at the end of an output that was too long for it."""
 
 
 class OutputLines(NamedTuple):

@@ -16,10 +16,10 @@ from .streams import stderr
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL = 80
+# How many of the last lines of running tools are shown.
 _LAST_LINES = 3
-"""How many of the last lines of running tools are shown."""
+# How many characters of the end of their output are kept: a tool may print 20 MB.
 _END = 4096
-"""How many characters of the end of their output are kept: a tool may print 20 MB."""
 
 
 class Awaited:

@@ -27,8 +27,8 @@ from .streams import stderr
 # ---------------------------------------------------------------- The user at the terminal
 
 
+# Seconds within which lines after the first count as part of the same paste; nobody types that fast.
 PASTED = 0.05
-"""Seconds within which lines after the first count as part of the same paste; nobody types that fast."""
 
 
 def discard_typed() -> None:
@@ -50,10 +50,10 @@ def discard_typed() -> None:
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
+# The letters that answer, among the answers on offer.
 LETTERS = re.compile(r"\[(\w)\]")
-"""The letters that answer, among the answers on offer."""
+# Seconds in which no other key follows a letter that is an answer, and not the beginning of a reason.
 ALONE = 0.25
-"""Seconds in which no other key follows a letter that is an answer, and not the beginning of a reason."""
 
 
 @contextmanager
@@ -143,8 +143,8 @@ class Typed:
         return False
 
 
+# What is being typed at the terminal, which a question that comes or is shown again drops.
 _half_typed: list[Typed] = []
-"""What is being typed at the terminal, which a question that comes or is shown again drops."""
 
 
 async def read_line() -> str:
@@ -219,8 +219,8 @@ def question(item: str) -> str:
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 _PIECE = 64 * 1024
+# Seconds to wait for the first byte of a pipe when there is a prompt already; an inherited pipe may never send one.
 PIPE_TIMEOUT = 0.5
-"""Seconds to wait for the first byte of a pipe when there is a prompt already; an inherited pipe may never send one."""
 
 
 def piped_text(*, have_prompt: bool) -> str | None:

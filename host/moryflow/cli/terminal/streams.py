@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import IO, Any, TextIO
 
+# The file name in an error about standard output, which has none.
 NAME = "standard output"
-"""The file name in an error about standard output, which has none."""
 
 
 def prepare(*, own_process: bool) -> None:
@@ -45,8 +45,8 @@ def use(out: TextIO, err: TextIO) -> None:
 
 _out: TextIO | None = None
 _err: TextIO | None = None
+# Whether `sys.stdout` is standard error.
 _kept = False
-"""Whether ``sys.stdout`` is standard error."""
 
 
 def keep_stdout() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .policy import AdmissionPolicy
 
+# The beginning of the line with the verdict in what a child reports.
 VERDICT = "="
-"""The beginning of the line with the verdict in what a child reports."""
 
 
 class PreflightStatus:

@@ -29,10 +29,10 @@ from . import VERDICT
 
 Mark = Callable[[str], None]
 MAX_FILES = 256
+# Bytes, so that a plugin that prints without end does not fill the disk.
 MAX_FILE_SIZE = 1 << 28
-"""Bytes, so that a plugin that prints without end does not fill the disk."""
+# The descriptor that the traceback is written to.
 _TRACES: list[int] = []
-"""The descriptor that the traceback is written to."""
 _write, _leave, _json = os.write, os._exit, json.dumps  # kept here before a plugin can replace them
 
 

@@ -22,8 +22,8 @@ from moryflow.plugins.sources import Fingerprints, unit_of
 
 from .prober import USUAL_SECONDS, Prober, ProbeVerdict, VerdictCache, shared_prober
 
+# What can be probed: a plugin or a file with tools.
 Item = Candidate | Path
-"""What can be probed: a plugin or a file with tools."""
 
 
 class AdmissionPolicy:

@@ -25,10 +25,10 @@ from moryflow.base.paths import keep
 from . import VERDICT
 
 _VERSION = 5
+# Seconds after which code that did not finish in time is probed again: the machine may have been busy.
 TIMEOUT_LIFETIME = 3600.0
-"""Seconds after which code that did not finish in time is probed again: the machine may have been busy."""
+# How many verdicts are cached, the newest.
 _KEPT = 500
-"""How many verdicts are cached, the newest."""
 
 
 @dataclass(frozen=True)
@@ -116,20 +116,20 @@ class VerdictCache:
         return json.dumps({"surroundings": [_VERSION, self.surroundings], "verdicts": verdicts, "stamps": dict(self.stamps)})
 
 
+# Child processes at a time: plugins that hang do not keep the others waiting for long.
 AT_ONCE = 4
-"""Child processes at a time: plugins that hang do not keep the others waiting for long."""
+# Seconds that a child may need until it begins; the seconds of its probe count from then, and the child counts them.
 MAX_START_SECONDS = 30.0
-"""Seconds that a child may need until it begins; the seconds of its probe count from then, and the child counts them."""
+# Bytes that are read of the end of what a child prints, where its traceback is.
 MAX_TRACE = 1 << 16
-"""Bytes that are read of the end of what a child prints, where its traceback is."""
+# Seconds of a probe that the host begins by itself; one that the user asks for has more.
 USUAL_SECONDS = 2.0
-"""Seconds of a probe that the host begins by itself; one that the user asks for has more."""
+# The host's path is taken over last: the working folder may be in it, with somebody's `moryflow.py`.
 _BEGIN = (
     "from moryflow.base import leave_out_pydantic_plugins; leave_out_pydantic_plugins(); "
     "from moryflow.plugins.preflight.child import main; "
     "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; main(request)"
 )
-"""The host's path is taken over last: the working folder may be in it, with somebody's ``moryflow.py``."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 _Keep = Callable[["ProbeVerdict"], "ProbeVerdict"]
 

@@ -31,10 +31,10 @@ from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
+# Seconds that a transaction may block the event loop; after a longer one, the next transactions run in the thread.
 QUICK = 0.05
-"""Seconds that a transaction may block the event loop; after a longer one, the next transactions run in the thread."""
+# How many transactions run in the thread after a slow one, before the loop is tried again.
 SLOW_FOR = 10
-"""How many transactions run in the thread after a slow one, before the loop is tried again."""
 
 _CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})

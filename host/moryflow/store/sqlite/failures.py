@@ -33,8 +33,8 @@ class DamagedRow(Damaged):
 
 REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with the last backup)"
 
+# The errors that a database may raise; `code_of` maps them to our codes.
 FAILURES = (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError)
-"""The errors that a database may raise; :func:`code_of` maps them to our codes."""
 
 _SYSTEM_CODES = {
     errno.EMFILE: "many_files",

@@ -97,8 +97,8 @@ def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
 
 
 _DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
+# How deep the sessions of a file may nest; no host nests them deeper.
 _DEEPEST = 32
-"""How deep the sessions of a file may nest; no host nests them deeper."""
 _IMPORTED = frozenset({"approval", "artifact"})
 _SHAPES: dict[str, dict[str, type]] = {
     "event": {"name": str, "ts": str, "body": dict},

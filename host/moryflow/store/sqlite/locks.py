@@ -10,8 +10,8 @@ from pathlib import Path
 
 from moryflow_sdk.support.own_files import try_lock
 
+# The error numbers of a file system without locks, such as some network folders.
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""The error numbers of a file system without locks, such as some network folders."""
 
 
 class FileLock:

@@ -19,8 +19,8 @@ from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, SESSIONS, Ta
 
 R = TypeVar("R")
 
+# About how many bytes of events are read at a time for a client.
 MAX_BYTES = 1 << 16
-"""About how many bytes of events are read at a time for a client."""
 
 _NODE_COLUMNS = ", ".join(NODES.columns)
 _PARENT, _KIND, _PAYLOAD, _HASH = map(NODES.columns.index, ("parent", "kind", "payload", "hash"))

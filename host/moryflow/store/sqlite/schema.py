@@ -140,8 +140,8 @@ def _keep_inputs(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE hook_calls ADD COLUMN input TEXT")
 
 
+# Migration n, counted from 1, leads to version n. Append new ones; never change one that was released.
 MIGRATIONS: tuple[Migration, ...] = (_create, _seal, _keep_inputs)
-"""Migration n, counted from 1, leads to version n. Append new ones; never change one that was released."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:

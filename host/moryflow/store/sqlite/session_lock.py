@@ -12,8 +12,8 @@ from .database import Database
 from .locks import FileLock
 from .statements import Written, apply, switch
 
+# Seconds between tries while another program keeps the database locked; each try waits for the lock itself too.
 FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0
-"""Seconds between tries while another program keeps the database locked; each try waits for the lock itself too."""
 LOCK_TIMEOUT = 600.0
 
 
