@@ -55,7 +55,6 @@ SLOW = (
     "tests/builtins/snapshots/test_undo_swapped.py",
     "tests/builtins/snapshots/test_undo_whole.py",
     "tests/host/acp/test_acp_files.py",
-    "tests/host/base/test_child_processes.py",
     "tests/host/cli/test_cli_bad_",
     "tests/host/cli/test_cli_config.py",
     "tests/host/cli/test_cli_consent.py",

@@ -246,7 +246,7 @@ class TurnCompaction(Compaction):
         """Write a summary while the turn waits; return whether it was applied."""
         if self._memory.is_writing(self._scope.session) and trigger != "recovery":
             await self._take_finished(wait=True)
-            if not await self._too_long():
+            if not await self._too_long() or answers_since(self._path) < BETWEEN:
                 return True
         job = await self._job(trigger)
         if job is None:

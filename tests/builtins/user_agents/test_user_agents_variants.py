@@ -147,7 +147,7 @@ REJECTED = {
     "yaml merge": (head("a: &a {id: w}\n<<: *a"), "aliases"),
     "yaml key twice": (head("id: w\nid: v"), "given twice"),
     "yaml tab": (head("id: w\n\tname: x"), "not YAML"),
-    "yaml deep": (head("a: " + "[" * 2000), "nesting depth"),
+    "yaml deep": (head("a: " + "[" * 2000), "nest"),
     "yaml no": (head("id: no"), "needs an id"),
     "yaml date": (head("id: 2026-01-01"), "needs an id"),
     "yaml number": (head("id: 0x10"), "needs an id"),

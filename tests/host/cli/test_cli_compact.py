@@ -91,27 +91,6 @@ def test_compact_at_a_terminal(cli: Any, model: LoopbackServer, at_terminal: Cal
     assert [len(model.requests), kinds(cli, session)[24:]] == [2, ["compaction", "user", "assistant"]]
 
 
-def test_a_conversation_that_does_not_fit_is_offered_a_summary(
-    cli: Any, model: LoopbackServer, at_terminal: Callable[..., Any]
-) -> None:
-    """With compaction off, nothing is shortened unasked; at a terminal the person is asked, and the turn goes on (D18)."""
-    limits = {"providers": {"openai": {"models": {"test-model": {"contextWindow": 8000}}}}}
-    cli.config(models=limits, agents={"runtime": {"compaction": {"mode": "off"}}})
-    too_long = replies.failure(400, "maximum context length exceeded", code="context_length_exceeded")
-    with closing(LoopbackServer(too_long, replies.text(SUMMARY), otherwise=replies.text("the answer"))) as server:
-        cli.environ["OPENAI_BASE_URL"] = server.url
-        session = long_session(cli)
-        terminal = at_terminal("chat", "-r", session, "-m", "openai/test-model")
-        terminal.expect("/help")
-        terminal.type("and now?\r")
-        terminal.expect("Write a summary and continue? [y/N]")
-        terminal.type("y\r")
-        terminal.expect("compacted: about")
-        terminal.expect("the answer")
-        assert terminal.quit() == 0
-    assert kinds(cli, session)[24:] == ["user", "compaction", "assistant"]
-
-
 def test_an_answer_that_is_piped_is_printed_before_the_summary_is_waited_for(cli: Any) -> None:
     """Whoever reads it need not wait for a summary of what is older, nor gets it twice; Ctrl-C ends the waiting (D18)."""
     cli.config(agents={"runtime": {"compaction": {"policy": "reserve", "reserve": 128_000, "timeout": 20}}})

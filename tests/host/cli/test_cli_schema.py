@@ -52,12 +52,10 @@ def test_an_answer_that_never_fits_fails_the_command(cli: Any) -> None:
         ("[]", "[]: this is not a JSON Schema"),
         ("nowhere.json", "No such file"),
         ('{"type": "nothing"}', "type: not a JSON Schema"),
-        ('{"pattern": "^(?!x)(a+)+$"}', "no answer can be checked: matching '^(?!x)(a+)+$' could take very long"),
-        ('{"patternProperties": {"(?!x)(a+)+$": {}}}', "no answer can be checked: matching '(?!x)(a+)+$' could take"),
         ('{"a":' * 4000, "--schema: this is not a JSON Schema: maximum recursion"),
         ("latin", "latin: this is not a JSON Schema: 'utf-8'"),
     ],
-    ids=["broken", "no object", "missing", "no type", "slow pattern", "slow names", "deep", "not text"],
+    ids=["broken", "no object", "missing", "no type", "deep", "not text"],
 )
 def test_what_is_no_schema_is_refused_before_the_model_is_asked(cli: Any, given: str, said: str) -> None:
     """With a sentence, where it stands, and exit code 2."""

@@ -338,8 +338,12 @@ def ensure_ready(path: Path) -> None:
     """
     if path.is_dir():
         raise _foreign_error(path, "this is a folder, and not a session database")
-    if _has_content(path) and _is_ready(path):
-        return
+    try:
+        if _has_content(path) and _is_ready(path):
+            return
+    except sqlite3.OperationalError:
+        if path.exists():
+            raise  # else another process has just moved a damaged file aside, and is about to put a sound one there
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with store_lock(path):
         if not _has_content(path):
