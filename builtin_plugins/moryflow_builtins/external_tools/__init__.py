@@ -29,11 +29,10 @@ async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
     if enabled is False:
         return []
     folder = ctx.home / "tools"
-    for off, why in ((ctx.profile == "remote", "under the profile remote"), (ctx.safe_mode, "in safe mode")):
-        if off and enabled:
-            return [Diagnostic(file=str(folder), code="external_tools_off", message=f"external tools are not loaded {why}")]
-        if off:
-            return []
+    why = "under the profile remote" if ctx.profile == "remote" else "in safe mode" if ctx.safe_mode else ""
+    if why:
+        note = Diagnostic(file=str(folder), code="external_tools_off", message=f"external tools are not loaded {why}")
+        return [note] if enabled else []
     from .loader import load_all
 
     return await load_all(ctx, folder, only_allowed=not enabled)

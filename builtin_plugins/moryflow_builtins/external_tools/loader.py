@@ -45,10 +45,10 @@ async def load_all(ctx: PluginContext, folder: Path, *, only_allowed: bool) -> l
     files, problems = own_files(folder, ".py", hidden=(".", "_"))
     paths = [*files, *own_programs(folder)]
     if only_allowed:
-        consent = ctx.code_loader.consent
-        problems = [item for item in problems if Path(item.file) == folder or consent(Path(item.file))]
-        problems += [_changed(path) for path in paths if consent(path) == "changed"]
-        paths = [path for path in paths if consent(path) == "allowed"]
+        consents = {path: ctx.code_loader.consent(path) for path in paths}
+        problems = [item for item in problems if Path(item.file) == folder or ctx.code_loader.consent(Path(item.file))]
+        problems += [_changed(path) for path, consent in consents.items() if consent == "changed"]
+        paths = [path for path, consent in consents.items() if consent == "allowed"]
     found = await asyncio.gather(*(_load_file(ctx, path) for path in paths))
     taken: dict[str, Tool] = {}
     for item in (item for items in found for item in items):

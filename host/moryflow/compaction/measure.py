@@ -60,12 +60,6 @@ def estimator(name: str, plugin_set: PluginSet) -> Estimate:
     return counted
 
 
-def known_estimators(plugin_set: PluginSet) -> list[str]:
-    """Return the names that :func:`estimator` knows."""
-    counting = (name for name, plugin in plugin_set.plugins.items() if callable(getattr(plugin.object, "count_tokens", None)))
-    return ["chars", *counting]
-
-
 def careful(text: str) -> float:
     """Return an estimate for requests that must fit a window: digits, signs and the bytes of wide characters count more."""
     wide = len(text.encode("utf-8", "replace")) - len(text)

@@ -98,9 +98,8 @@ class Consents:
 
     def of_content(self, path: Path) -> Literal["", "changed", "allowed"]:
         """Return whether the user consented to the content of a file with tools, or to another content of it."""
-        self.waiting()
         item = self.item(path)
-        if item not in self._consented or self.is_waiting(path):
+        if self.is_waiting(path) or item not in self._consented:
             return ""
         return "allowed" if self._consented[item] == content_of(path) else "changed"
 
@@ -147,7 +146,7 @@ def content_of(path: Path) -> str:
         parts = [sha256(each.read_bytes()).hexdigest() for each in (path, *beside)]
     except OSError:
         return ""
-    return parts[0] if len(parts) == 1 else sha256("".join(parts).encode()).hexdigest()
+    return sha256("".join(parts).encode()).hexdigest()
 
 
 def consent_command(item: str) -> str:

@@ -52,7 +52,7 @@ def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> Non
         return
     for path in scaffold.files:
         Consents(home).give(path)
-    after = () if _switched_on(home, flags) else (f"moryflow tool allow {name}",)
+    after = () if _takes_changes(home, flags) else (f"moryflow tool allow {name}",)
     _tell(scaffold, flags, (*scaffold.following, *after))
 
 
@@ -130,8 +130,8 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
         raise MoryflowError(f"it cannot be written: {error.strerror}", where=where, next_step=step) from error
 
 
-def _switched_on(home: Path, flags: Flags) -> bool:
-    """Have every change in the tools folder taken if the user agrees; return whether that is so."""
+def _takes_changes(home: Path, flags: Flags) -> bool:
+    """Ask whether to load every change in the tools folder from now on; return whether that is so."""
     from moryflow.config import load_config
     from moryflow.config.values import set_value
 
