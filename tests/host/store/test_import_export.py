@@ -23,7 +23,7 @@ from moryflow.store import (
     Store,
     StoreError,
 )  # fmt: skip
-from moryflow.store.sqlite.schema import encode, node_hash
+from moryflow.store.tables import encode, node_hash
 from moryflow_sdk import Artifact, Event
 
 KINDS = ["user", "assistant", "tool", "compaction", "prune", "note", "marker"]

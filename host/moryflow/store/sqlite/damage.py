@@ -6,9 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .failures import REPAIR, Damaged, DamagedRow
-from .queries import each_hook_call, event_of
-from .schema import (
+from moryflow.store.queries import each_hook_call, event_of
+from moryflow.store.tables import (
     APPROVALS,
     ARTIFACTS,
     CALLS,
@@ -16,12 +15,15 @@ from .schema import (
     NODES,
     RUNS,
     SESSIONS,
+    DamagedRow,
     TableSpec,
     decode_stored,
     has_its_arguments,
     node_hash,
     text,
 )
+
+from .failures import REPAIR
 
 _TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state")
 _SPECS: tuple[TableSpec[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
@@ -61,7 +63,7 @@ def _damage_of_row(table: str, row: dict[str, Any], number: Any) -> Damage:
     names = {"nodes": f"node {row.get('id')} (no. {row.get('seq')})", "calls": f"call {row.get('id')}"}
     named = names.get(table) or f"row {number} of {table}"
     error = DamagedRow(f"{named} of session {session} is not what was stored", session, row.get("parent"))
-    return Damage(str(error), error.next_step)
+    return Damage(error.message, error.next_step)
 
 
 def _row_is_valid(table: str, row: dict[str, Any]) -> bool:
@@ -79,7 +81,7 @@ def _row_is_valid(table: str, row: dict[str, Any]) -> bool:
                 return not any(map(HOOK_CALLS.problem, (_fields(table, row), *(call._asdict() for call in each))))
             case _ if table in _ROWS:
                 return not _ROWS[table].problem(_fields(table, row))
-    except (Damaged, ValueError):
+    except (DamagedRow, ValueError):
         return False
     return True
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from moryflow.store.protocol import StoreError
+from moryflow.store.tables import DamagedRow
 
 from .failures import FAILURES, Damaged, code_of, store_error
 from .locks import FileLock
@@ -218,6 +219,9 @@ class Database:
     def _with_store_errors(self, work: Callable[[], T]) -> T:
         try:
             return work()
+        except DamagedRow as error:
+            error.where = str(self.path)
+            raise
         except FAILURES as error:
             raise store_error(error, self.path) from error
 
@@ -251,6 +255,9 @@ class Database:
                     with contextlib.suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
                 raise
+        except DamagedRow as error:
+            error.where = str(self.path)
+            raise
         except FAILURES as error:
             if code_of(error) in _BROKEN:
                 lane.drop()

@@ -18,19 +18,6 @@ class Damaged(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
-class DamagedRow(Damaged):
-    """A row that is not what was stored, in a file that SQLite can read: it costs its session, and nothing else.
-
-    :param session: the session that the row belongs to.
-    :param before: the last sound node before it, if that is known.
-    """
-
-    def __init__(self, message: str, session: str, before: str | None = None) -> None:
-        super().__init__(message)
-        keep = f"moryflow session fork {session} --node {before} keeps what is before it; " if before else ""
-        self.next_step = f"{keep}moryflow session delete {session} removes the session"
-
-
 REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with the last backup)"
 
 # The errors that a database may raise; `code_of` maps them to our codes.
@@ -94,8 +81,6 @@ def code_of(error: BaseException) -> str:
 def store_error(error: BaseException, path: Path) -> StoreError:
     """Return the :class:`StoreError` for `error` about the database at `path`; the caller raises it ``from error``."""
     code, where = code_of(error), path
-    if isinstance(error, DamagedRow):
-        return StoreError(str(error), code=code, where=str(path), next_step=error.next_step)
     if code in ("io", "readonly") and (closed := _not_writable(path)) is not None:
         code, where = "readonly", closed
     elif code == "io" and _is_full(path):  # SQLite reports no more detail

@@ -12,21 +12,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from moryflow.store.records import Hit, Node
+from moryflow.store.queries import nodes_where
+from moryflow.store.records import Hit
+from moryflow.store.search import hit
+from moryflow.store.tables import DamagedRow, decode_stored, encode, execute, text_of
 
 from .failures import code_of
-from .queries import nodes_where
-from .schema import decode_stored, encode, execute, text_of
 
 _KINDS = ("user", "assistant", "tool")
 # To change what is indexed, add a migration that drops the index: FTS5 removes an entry only if given the same text again.
 _LIMIT = 64 * 1024
-_AROUND = 60
 _BATCH = 500
 _LIKE_SIGNS = re.compile(r"[%_\\]")
 _ESCAPED = r"\\\g<0>"
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
-_WORD = re.compile("[\\w\u0300-\u036f]+")  # combining accents do not separate words, neither here nor in the index
 _CREATE = """CREATE VIRTUAL TABLE IF NOT EXISTS search
     USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"""
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
@@ -41,6 +39,8 @@ class DamagedIndex(Exception):
 def _index_errors() -> Iterator[None]:
     try:
         yield
+    except DamagedRow as error:
+        raise DamagedIndex from error
     except sqlite3.DatabaseError as error:
         if code_of(error) not in ("corrupt", "invalid"):
             raise
@@ -64,11 +64,6 @@ def _changing(connection: sqlite3.Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:
             connection.execute("RELEASE indexing")
-
-
-def words_of(query: str) -> list[str]:
-    """Return the words of a query, or none if the index cannot answer it."""
-    return [] if _UNSPACED.search(query) else [word for word in _WORD.findall(query) if re.search(r"[^\W_]", word)]
 
 
 def extend_index(connection: sqlite3.Connection) -> bool:
@@ -120,7 +115,7 @@ def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
     nodes = (
         node for number in found for _, node in nodes_where(connection, "WHERE n.number = ?", (number,), skip_damaged=True)
     )
-    return [_hit(node, words) for node in nodes]
+    return [hit(node, words) for node in nodes]
 
 
 def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
@@ -132,7 +127,7 @@ def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
     for _, node in nodes_where(connection, condition, patterns, skip_damaged=True):
         text = text_of(node.payload).casefold()
         if all(word.casefold() in text for word in words):
-            hits.append(_hit(node, words))
+            hits.append(hit(node, words))
         if len(hits) >= limit:
             break
     return hits
@@ -149,16 +144,3 @@ def _until(connection: sqlite3.Connection) -> int:
 def _indexed(payload: Mapping[str, Any]) -> str:
     """Return the text of a payload to index, with ``?`` for characters that UTF-8 cannot encode."""
     return text_of(payload)[:_LIMIT].encode("utf-8", "replace").decode()
-
-
-def _hit(node: Node, words: list[str]) -> Hit:
-    return Hit(node.session, node.id, node.kind, snippet(text_of(node.payload), words))
-
-
-def snippet(text: str, words: list[str]) -> str:
-    """Return one line of `text` around the first of `words`."""
-    found = re.search("|".join(re.escape(word) for word in words), text, re.IGNORECASE)
-    at = found.start() if found else 0
-    start, end = max(0, at - _AROUND), at + _AROUND * 2
-    line = " ".join(text[start:end].split())
-    return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"

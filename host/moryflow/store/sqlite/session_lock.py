@@ -7,10 +7,11 @@ from pathlib import Path
 
 from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError, WaitForLock
 from moryflow.store.records import Commit, Committed, Node, SessionRow
+from moryflow.store.statements import Written, switch
 
+from .commit import apply
 from .database import Database
 from .locks import FileLock
-from .statements import Written, apply, switch
 
 # Seconds between tries while another program keeps the database locked; each try waits for the lock itself too.
 FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0

@@ -38,8 +38,9 @@ from moryflow.base.paths import call_mark
 from moryflow.kernel.turn_context import SessionHandle
 from moryflow.runtime.session_lease import SessionLease
 from moryflow.store import CallRow, Commit, NewNode, SessionLock
-from moryflow.store.sqlite.schema import MIGRATIONS, migrate, node_hash
+from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow.store.sqlite.store import SqliteStore
+from moryflow.store.tables import node_hash
 from moryflow_sdk import Event
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, marked_environment
 

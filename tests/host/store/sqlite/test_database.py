@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError, tree
-from moryflow.store.sqlite.schema import node_hash
 from moryflow.store.sqlite.store import SqliteStore
+from moryflow.store.tables import node_hash
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow
 from moryflow.store.sqlite.database import connect
-from moryflow.store.sqlite.schema import MIGRATIONS, migrate, node_hash, version_of
+from moryflow.store.sqlite.schema import MIGRATIONS, migrate, version_of
 from moryflow.store.sqlite.store import SqliteStore
+from moryflow.store.tables import node_hash
 
 COLUMNS = "number, session, id, seq, parent, kind, payload, tokens, hash, created"
 OLD = '{"text":"old"}'

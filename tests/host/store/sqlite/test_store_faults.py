@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError
-from moryflow.store.sqlite.schema import node_hash
 from moryflow.store.sqlite.store import SqliteStore
+from moryflow.store.tables import node_hash
 
 pytestmark = pytest.mark.slow
 

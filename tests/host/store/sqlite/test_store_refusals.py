@@ -222,8 +222,8 @@ async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: Sessio
             if statement.startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
                 plans.extend(f"{row[3]}   [{statement}]" for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"))
 
-    from moryflow.store.sqlite import queries as reading
-    from moryflow.store.sqlite import statements as writing
+    from moryflow.store import queries as reading
+    from moryflow.store import statements as writing
 
     def reads(db: sqlite3.Connection) -> None:
         reading.find_session(db, session.id[:5])
@@ -237,7 +237,7 @@ async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: Sessio
         reading.approvals_of(db, session=session.id)
         reading.approvals_of(db, state="pending")
         reading.artifacts_of(db, id="x")
-        reading.events_of(db, session.id, 0, 10)
+        reading.events_of(db, "events", session.id, 0, 10)
         reading.events_of(db, None, 0, 10)
 
     await store._database.read(lambda db: traced(db, reads))

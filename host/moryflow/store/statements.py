@@ -1,23 +1,39 @@
-"""The statements of a commit, a fork and a purge. Each function runs inside the transaction that its caller opened."""
+"""The statements that change sessions. Each function runs inside the transaction that its caller opened."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from moryflow_sdk import Event
 
 from moryflow.base.events import now
-from moryflow.store.protocol import Outdated, StaleEpoch, invalid
-from moryflow.store.records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
-from moryflow.store.sqlite.schema import decode, encode, estimate_tokens, node_hash, random_id
 
+from .protocol import StaleEpoch, invalid
 from .queries import approval_of, labels_of, live_path_of, path_of, session_row
-from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, execute, write_all
+from .records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
+from .tables import (
+    APPROVALS,
+    ARTIFACTS,
+    CALLS,
+    HOOK_CALLS,
+    NODES,
+    RUNS,
+    SESSIONS,
+    SqlConnection,
+    TableSpec,
+    decode,
+    decode_stored,
+    encode,
+    estimate_tokens,
+    execute,
+    node_hash,
+    random_id,
+)
 
 _SETTABLE = frozenset({"title", "mode", "agent", "model", "vault", "grants"})
-_USED = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"
+# When a session was used last, as a number; two that begin at once may share one.
+USED = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"
 
 
 class Written(NamedTuple):
@@ -28,52 +44,22 @@ class Written(NamedTuple):
     path: list[Node] | None = None
 
 
-def insert_session(connection: sqlite3.Connection, row: SessionRow) -> None:
+def insert_session(connection: SqlConnection, row: SessionRow) -> None:
     """Add a session and mark it as the last used one."""
-    statement = SESSIONS.insert.replace("epoch)", "epoch, used)").replace("?)", f"?, {_USED})")
+    statement = SESSIONS.insert.replace("epoch)", "epoch, used)").replace("?)", f"?, {USED})")
     execute(connection, statement, SESSIONS.values(row))
 
 
-def begin_hold(connection: sqlite3.Connection, session: str) -> SessionRow:
-    """Make the caller the session's newest holder and return the session with its new epoch."""
-    execute(connection, f"UPDATE sessions SET epoch = epoch + 1, used = {_USED} WHERE id = ?", (session,))
-    return session_row(connection, session)
-
-
-def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Commit, known: str | None) -> Written:
-    """Store `commit` for the holder of `epoch`.
-
-    :param known: the active node as the holder knows it. If the database has another one, the result has the whole path: a
-        commit whose sync failed may have reached the disk after all.
-    :raises StaleEpoch: another holder took the session meanwhile.
-    :raises Outdated: the active node is not the one that the commit expects.
-    """
-    held = require_epoch(connection, session, epoch)
-    if commit.after is not None and held.active != commit.after:
-        raise Outdated("another node is active now; nothing was stored", where=f"session {session}")
-    nodes = append(connection, held, commit.nodes)
-    last = nodes[-1].id if nodes else held.active
-    active = last if commit.active is None else commit.active or None
-    if active != last:
-        _require_node(connection, session, active)
-    row = _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
-    _write_rows(connection, session, commit)
-    events = [_insert_event(connection, session, event) for event in commit.events]
-    grew = active == last and held.active == known and not any(node.kind == "compaction" or node.voids for node in nodes)
-    path = None if grew else live_path_of(connection, session, active)
-    return Written(Committed(nodes, events), row, path)
-
-
-def switch(connection: sqlite3.Connection, session: str, epoch: int, node: str | None) -> Written:
+def switch(connection: SqlConnection, session: str, epoch: int, node: str | None) -> Written:
     """Make `node` the active one; ``None`` is the place before the first node."""
     require_epoch(connection, session, epoch)
-    _require_node(connection, session, node)
+    require_node(connection, session, node)
     execute(connection, "UPDATE sessions SET active = ?, updated = ? WHERE id = ?", (node, now(), session))
     path = live_path_of(connection, session, node)
     return Written(Committed([], []), session_row(connection, session), path)
 
 
-def require_epoch(connection: sqlite3.Connection, session: str, epoch: int) -> SessionRow:
+def require_epoch(connection: SqlConnection, session: str, epoch: int) -> SessionRow:
     """Return the session if `epoch` is its newest.
 
     :raises StaleEpoch: another holder has taken the session.
@@ -85,7 +71,7 @@ def require_epoch(connection: sqlite3.Connection, session: str, epoch: int) -> S
     return row
 
 
-def set_plugin_state(connection: sqlite3.Connection, session: str, plugin: str, scope: str, value: Any) -> None:
+def set_plugin_state(connection: SqlConnection, session: str, plugin: str, scope: str, value: Any) -> None:
     """Store a plugin's state; ``None`` removes it."""
     if value is None:
         statement = "DELETE FROM plugin_state WHERE session = ? AND plugin = ? AND scope = ?"
@@ -96,34 +82,64 @@ def set_plugin_state(connection: sqlite3.Connection, session: str, plugin: str, 
     execute(connection, statement, (session, plugin, scope, encode(value)))
 
 
-def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNode]) -> list[Node]:
+def append(connection: SqlConnection, held: SessionRow, new: Sequence[NewNode]) -> list[Node]:
     """Append `new` below the active node as the database, not the caller's memory, has it."""
     if not new:
         return []
-    parent, above = held.active, _require_node(connection, held.id, held.active)
+    above = require_node(connection, held.id, held.active)
     seq = execute(connection, "SELECT coalesce(max(seq), 0) FROM nodes WHERE session = ?", (held.id,)).fetchone()[0]
-    created, nodes = now(), list[Node]()
-    for draft in new:
-        _check_draft(draft)
-        seq, payload = seq + 1, encode(draft.payload)
-        tokens = estimate_tokens(draft.payload) if draft.tokens is None else draft.tokens
-        above = node_hash(above, draft.kind, payload)
-        node = Node(draft.id or random_id(), held.id, seq, parent, draft.kind, decode(payload), tokens, above, created)
-        values = (node.id, held.id, seq, parent, node.kind, payload, tokens, above, created)
+    nodes = list[Node]()
+    for node, payload in made_nodes(held, above, seq, new):
+        values = (node.id, held.id, node.seq, node.parent, node.kind, payload, node.tokens, node.hash, node.created)
         execute(connection, NODES.insert, values)
-        parent = node.id
         nodes.append(node)
     return nodes
 
 
-def _check_draft(draft: NewNode) -> None:
+def made_nodes(held: SessionRow, above: str, seq: int, new: Iterable[NewNode]) -> Iterator[tuple[Node, str]]:
+    """Yield each of `new` as the node that follows the active one, with its payload as it is stored.
+
+    :param above: the hash of the active node; `seq`: the highest one of the session.
+    """
+    parent, created = held.active, now()
+    for draft in new:
+        check_draft(draft)
+        seq, payload = seq + 1, encode(draft.payload)
+        tokens = estimate_tokens(draft.payload) if draft.tokens is None else draft.tokens
+        above = node_hash(above, draft.kind, payload)
+        node = Node(draft.id or random_id(), held.id, seq, parent, draft.kind, decode(payload), tokens, above, created)
+        yield node, payload
+        parent = node.id
+
+
+def session_changes(commit: Commit) -> dict[str, Any]:
+    """Return the columns of the session's own row that a commit sets."""
+    unknown = sorted(commit.session.keys() - _SETTABLE)
+    if unknown:
+        raise invalid(f"a session has no field {unknown[0]!r} to set; there are {', '.join(sorted(_SETTABLE))}")
+    return {key: encode(list(value)) if key == "grants" else value for key, value in commit.session.items()}
+
+
+def records_of(session: str, commit: Commit) -> dict[TableSpec[Any], Sequence[Any]]:
+    """Return the rows that a commit stores beside its nodes, by table."""
+    for call in commit.calls:
+        if call.state not in CALL_STATES:
+            raise invalid(f"there is no call state {call.state!r}; the states are {', '.join(CALL_STATES)}")
+    records: dict[TableSpec[Any], Sequence[Any]] = {
+        CALLS: list({(call.node, call.id): call for call in commit.calls}.values()),
+        APPROVALS: commit.approvals, RUNS: commit.runs, ARTIFACTS: commit.artifacts, HOOK_CALLS: commit.hook_calls,
+    }  # fmt: skip
+    return {table: [checked_row(session, row) for row in rows] for table, rows in records.items() if rows}
+
+
+def check_draft(draft: NewNode) -> None:
     if draft.kind not in KINDS:
         raise invalid(f"there is no node kind {draft.kind!r}; the kinds are {', '.join(sorted(KINDS))}")
     if not (draft.id.isascii() and draft.id.isprintable()):
         raise invalid(f"a node id must be printable ASCII, not {draft.id!r}")
 
 
-def _require_node(connection: sqlite3.Connection, session: str, node: str | None) -> str:
+def require_node(connection: SqlConnection, session: str, node: str | None) -> str:
     """Return the hash of a node that must exist, or ``""`` for the place before the first node."""
     if node is None:
         return ""
@@ -133,25 +149,7 @@ def _require_node(connection: sqlite3.Connection, session: str, node: str | None
     return found[0]
 
 
-def _update_session(
-    connection: sqlite3.Connection, held: SessionRow, commit: Commit, active: str | None, *, prompted: bool
-) -> SessionRow:
-    """Update the session's own row and return the new row."""
-    unknown = sorted(commit.session.keys() - _SETTABLE)
-    if unknown:
-        raise invalid(f"a session has no field {unknown[0]!r} to set; there are {', '.join(sorted(_SETTABLE))}")
-    changes = {key: encode(list(value)) if key == "grants" else value for key, value in commit.session.items()}
-    moment = now()
-    changes |= {"active": active, "updated": moment}
-    columns = ", ".join(f"{name} = ?" for name in changes) + (f", used = {_USED}" if prompted else "")
-    execute(connection, f"UPDATE sessions SET {columns} WHERE id = ?", (*changes.values(), held.id))
-    if not commit.session:
-        return held._replace(active=active, updated=moment)
-    _forget_held_back(connection, held.id, commit.session.keys() & {"mode", "grants"})
-    return session_row(connection, held.id)
-
-
-def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[str]) -> None:
+def forget_held_back(connection: SqlConnection, session: str, names: set[str]) -> None:
     """Drop values of an import that had no effect, now that the user has set the same fields."""
     if not names:
         return
@@ -162,35 +160,10 @@ def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[s
     execute(connection, "UPDATE sessions SET held_back = ? WHERE id = ?", (encode(left) if left else None, session))
 
 
-def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) -> None:
-    for call in commit.calls:
-        if call.state not in CALL_STATES:
-            raise invalid(f"there is no call state {call.state!r}; the states are {', '.join(CALL_STATES)}")
-    _upsert(connection, session, CALLS, list({(call.node, call.id): call for call in commit.calls}.values()))
-    _upsert(connection, session, APPROVALS, commit.approvals)
-    _upsert(connection, session, RUNS, commit.runs)
-    _upsert(connection, session, ARTIFACTS, commit.artifacts)
-    if commit.hook_calls:
-        write_all(connection, HOOK_CALLS.insert, (HOOK_CALLS.values(_checked_row(session, row)) for row in commit.hook_calls))
-    for (plugin, scope), value in commit.plugin_state.items():
-        set_plugin_state(connection, session, plugin, scope, value)
-
-
-def _upsert(connection: sqlite3.Connection, session: str, table: TableSpec[Any], rows: Sequence[Any]) -> None:
-    if rows:
-        write_all(connection, table.upsert, (table.values(_checked_row(session, row)) for row in rows))
-
-
-def _checked_row(session: str, row: Any) -> Any:
+def checked_row(session: str, row: Any) -> Any:
     if row.session != session:
         raise invalid(f"a record of session {row.session} cannot be stored with session {session}")
     return row
-
-
-def _insert_event(connection: sqlite3.Connection, session: str, event: Event) -> Event:
-    values = (session, event.type, event.ts, encode(event_body(_checked_row(session, event))))
-    cursor = execute(connection, "INSERT INTO events (session, type, ts, body) VALUES (?, ?, ?, ?)", values)
-    return Event.model_construct(**{**vars(event), "seq": cursor.lastrowid})
 
 
 def event_body(event: Event) -> Mapping[str, Any]:
@@ -200,7 +173,7 @@ def event_body(event: Event) -> Mapping[str, Any]:
     return {**known, "data": event.data, "v": event.v}
 
 
-def answer(connection: sqlite3.Connection, approval: str, reply: str, message: str, by: str) -> ApprovalRow:
+def answer(connection: SqlConnection, approval: str, reply: str, message: str, by: str) -> ApprovalRow:
     """Answer a question if it is still open; return its row."""
     row = approval_of(connection, approval)
     if row.state != "pending":
@@ -211,7 +184,7 @@ def answer(connection: sqlite3.Connection, approval: str, reply: str, message: s
     return approval_of(connection, approval)
 
 
-def update_artifact(connection: sqlite3.Connection, artifact: str, changes: Mapping[str, Any]) -> None:
+def update_artifact(connection: SqlConnection, artifact: str, changes: Mapping[str, Any]) -> None:
     """Set fields of an output's record."""
     unknown = sorted(changes.keys() - {"state", "expires", "path"})
     if unknown:
@@ -220,14 +193,14 @@ def update_artifact(connection: sqlite3.Connection, artifact: str, changes: Mapp
     execute(connection, f"UPDATE artifacts SET {columns} WHERE id = ? AND imported = 0", (*changes.values(), artifact))
 
 
-def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:
+def fork(connection: SqlConnection, session: str, node: str | None, title: str) -> SessionRow:
     """Copy the path to `node` into a new session; nodes keep their ids, and the user's permissions are not copied.
 
     The copy keeps the path's calls, so that it can be resumed, and the plugins' session state; it has no grants, no open
     questions and mode ``agent``. Sub-agents stay with the original; a copy of a sub-agent's session is a main session.
     """
     source = session_row(connection, session)
-    _require_node(connection, session, node)
+    require_node(connection, session, node)
     path = path_of(connection, session, node or source.active)
     active, moment = path[-1].id if path else None, now()
     origin = {"session": source.id, "node": active}
@@ -244,7 +217,7 @@ def fork(connection: sqlite3.Connection, session: str, node: str | None, title: 
     return row
 
 
-def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: Iterable[Node]) -> None:
+def _copy_nodes(connection: SqlConnection, source: str, copy: str, path: Iterable[Node]) -> None:
     ids = [(node.id,) for node in path]
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS copied (id TEXT PRIMARY KEY)")
     connection.execute("DELETE FROM copied")
@@ -256,7 +229,7 @@ def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: It
         execute(connection, statement, (copy, source))
 
 
-def _with_labels(connection: sqlite3.Connection, source: str, copy: SessionRow, path: Sequence[Node]) -> SessionRow:
+def _with_labels(connection: SqlConnection, source: str, copy: SessionRow, path: Sequence[Node]) -> SessionRow:
     """Give the copied nodes the labels they have in the original, even if their markers were not copied; return the session."""
     copied = {node.id for node in path}
     wanted = {label: node for label, node in labels_of(connection, source, skip_damaged=True).items() if node in copied}
@@ -270,14 +243,10 @@ def _with_labels(connection: sqlite3.Connection, source: str, copy: SessionRow, 
     return copy._replace(active=active)
 
 
-def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
+def purge(connection: SqlConnection, sessions: Iterable[str]) -> None:
     """Remove whole sessions; a row of ``purges`` records their ids and the time.
 
     Inserting that row is what removes a session: a trigger deletes all of its rows, so no program can delete only a part.
     """
-    from .search import forget, rewind
-
     for session in sessions:
-        forget(connection, session)
         execute(connection, "INSERT INTO purges (session, started) VALUES (?, ?)", (session, now()))
-    rewind(connection)

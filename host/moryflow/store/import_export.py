@@ -10,20 +10,18 @@ only for the next export: folder, mode, grants, origin, a missing parent (``held
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from moryflow_sdk import Artifact, Event, ValidationError
 
-from moryflow.store.messages import message_of
-from moryflow.store.protocol import StoreError, invalid
-from moryflow.store.records import CALL_STATES, KINDS, Node, SessionRow, is_session_id
-from moryflow.store.sqlite.schema import decode, encode, has_its_arguments, node_hash, random_id
-
+from .messages import message_of
+from .protocol import StoreError, invalid
 from .queries import call_of, descendants, each_hook_call, nodes_of, session_row
-from .schema import (
+from .records import CALL_STATES, KINDS, Node, SessionRow, is_session_id
+from .statements import insert_session
+from .tables import (
     APPROVALS,
     ARTIFACTS,
     CALLS,
@@ -31,12 +29,17 @@ from .schema import (
     NODES,
     RUNS,
     SESSIONS,
+    SqlConnection,
     TableSpec,
+    decode,
     decode_stored,
+    encode,
     execute,
+    has_its_arguments,
+    node_hash,
+    random_id,
     text,
 )
-from .statements import insert_session
 
 FORMAT = 1
 TABLES: dict[str, TableSpec[Any]] = {
@@ -45,7 +48,7 @@ TABLES: dict[str, TableSpec[Any]] = {
 _BREAKS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
 
 
-def export_lines(connection: sqlite3.Connection, session: str) -> Iterator[str]:
+def export_lines(connection: SqlConnection, session: str) -> Iterator[str]:
     """Yield the lines of a session and of the sessions below it, without their newlines."""
     root, *below = descendants(connection, session)
     yield from _block(connection, root, {"sessions": len(below)} if below else {})
@@ -53,7 +56,7 @@ def export_lines(connection: sqlite3.Connection, session: str) -> Iterator[str]:
         yield from _block(connection, child, {})
 
 
-def _block(connection: sqlite3.Connection, session: str, about: Mapping[str, int]) -> Iterator[str]:
+def _block(connection: SqlConnection, session: str, about: Mapping[str, int]) -> Iterator[str]:
     count = 0
     for value in _values(connection, session):
         count += 1
@@ -62,7 +65,7 @@ def _block(connection: sqlite3.Connection, session: str, about: Mapping[str, int
     yield encode({"type": "end", "lines": count + 1, **about})
 
 
-def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, Any]]:
+def _values(connection: SqlConnection, session: str) -> Iterator[dict[str, Any]]:
     yield _header(connection, session)
     for node in nodes_of(connection, session):
         yield {"type": "node", **{name: getattr(node, name) for name in NODES.columns if name != "session"}}
@@ -89,7 +92,7 @@ def _records(table: TableSpec[Any], row: Sequence[Any]) -> list[dict[str, Any]]:
     return [table.fields(row)]
 
 
-def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
+def _header(connection: SqlConnection, session: str) -> dict[str, Any]:
     row = session_row(connection, session)
     fields = {name: getattr(row, name) for name in SESSIONS.columns if name != "epoch"}
     held_back = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
@@ -288,9 +291,7 @@ def _line_error(number: int, problem: str) -> StoreError:
     return invalid(f"line {number}: {problem}; nothing was imported", next_step=next_step)
 
 
-def store_lines(
-    connection: sqlite3.Connection, blocks: Iterable[Sequence[ExportedLine]], vault: str | None = None
-) -> SessionRow:
+def store_lines(connection: SqlConnection, blocks: Iterable[Sequence[ExportedLine]], vault: str | None = None) -> SessionRow:
     """Store checked lines as sessions and return the first; a session whose id is already in use gets a new one."""
     names: dict[str, str] = {}
     for header, *records in blocks:
@@ -298,12 +299,12 @@ def store_lines(
         for line in records:
             try:
                 _insert(connection, session, line)
-            except sqlite3.IntegrityError as error:
+            except connection.IntegrityError as error:
                 raise _line_error(line.number, f"this record is there twice ({error})") from error
     return session_row(connection, next(iter(names.values())))
 
 
-def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names: Mapping[str, str], vault: str | None) -> str:
+def _insert_header(connection: SqlConnection, fields: dict[str, Any], names: Mapping[str, str], vault: str | None) -> str:
     """Store a session's own row and return its id here.
 
     A session with a new id records the old one in its origin, because its parent's texts still use the old one.
@@ -334,7 +335,7 @@ def _plain_origin(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if "spawn" in (origin or {}) else origin
 
 
-def _insert(connection: sqlite3.Connection, session: str, line: ExportedLine) -> None:
+def _insert(connection: SqlConnection, session: str, line: ExportedLine) -> None:
     match line.kind:
         case "end":
             return
@@ -351,6 +352,6 @@ def _insert(connection: sqlite3.Connection, session: str, line: ExportedLine) ->
             _insert_row(connection, table.name, {"session": session, **columns, **marks})
 
 
-def _insert_row(connection: sqlite3.Connection, table: str, columns: dict[str, Any]) -> None:
+def _insert_row(connection: SqlConnection, table: str, columns: dict[str, Any]) -> None:
     marks = ", ".join("?" * len(columns))
     execute(connection, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", list(columns.values()))

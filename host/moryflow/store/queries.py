@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice
@@ -10,12 +9,24 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
-from moryflow.store.protocol import StoreError
-from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, HookCallRow, Node, SessionRow, labels, nodes_for_view
-from moryflow.store.sqlite.schema import has_its_arguments, node_hash
-
-from .failures import DamagedRow
-from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text
+from .protocol import StoreError
+from .records import CALL_STATES, ApprovalRow, CallRow, HookCallRow, Node, SessionRow, labels, nodes_for_view
+from .tables import (
+    APPROVALS,
+    ARTIFACTS,
+    CALLS,
+    HOOK_CALLS,
+    NODES,
+    SESSIONS,
+    DamagedRow,
+    SqlConnection,
+    TableSpec,
+    decode_stored,
+    execute,
+    has_its_arguments,
+    node_hash,
+    text,
+)
 
 R = TypeVar("R")
 
@@ -35,7 +46,7 @@ _UPWARDS = f"""SELECT {_NODE_COLUMNS} FROM nodes
     WHERE session = ? AND seq <= (SELECT seq FROM nodes WHERE session = ? AND id = ?) ORDER BY seq DESC"""
 
 
-def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
+def session_row(connection: SqlConnection, session: str) -> SessionRow:
     """Return a session by its whole id.
 
     :raises StoreError: ``not_found``.
@@ -47,13 +58,14 @@ def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
     return SESSIONS.load(found)
 
 
-def find_session(connection: sqlite3.Connection, name: str) -> SessionRow:
+def find_session(connection: SqlConnection, name: str) -> SessionRow:
     """Return a session by its id or by a unique beginning of it.
 
     :raises StoreError: ``not_found`` or ``ambiguous``.
     """
-    condition = "WHERE id >= ? AND id < ? || char(0x10FFFF) ORDER BY id = ? DESC, id LIMIT 4"
-    rows = execute(connection, f"{SESSIONS.select} {condition}", (name,) * 3).fetchall() if name else []
+    condition = "WHERE id >= ? AND id < ? ORDER BY id = ? DESC, id LIMIT 4"
+    values = (name, f"{name}\U0010ffff", name)
+    rows = execute(connection, f"{SESSIONS.select} {condition}", values).fetchall() if name else []
     found = [SESSIONS.load(row) for row in rows]
     if len(found) > 1 and found[0].id != name:
         message = f"{name!r} is the beginning of several sessions: {', '.join(row.id for row in found)}"
@@ -62,13 +74,13 @@ def find_session(connection: sqlite3.Connection, name: str) -> SessionRow:
 
 
 def list_sessions(
-    connection: sqlite3.Connection, limit: int, *, vault: str | None, purpose: str | None, parent: str | None
+    connection: SqlConnection, limit: int, *, vault: str | None, purpose: str | None, parent: str | None
 ) -> list[SessionRow]:
     wanted = {"vault": vault, "purpose": purpose, "parent": parent}
     return query(connection, SESSIONS, wanted, f"ORDER BY used DESC LIMIT {int(limit)}")
 
 
-def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
+def descendants(connection: SqlConnection, session: str) -> list[str]:
     """Return the ids of a session and of the child sessions below it, each after its parent, in the order they began."""
     found, waiting = list[str](), [session_row(connection, session).id]
     while waiting:
@@ -78,31 +90,31 @@ def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
     return found
 
 
-def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
+def path_of(connection: SqlConnection, session: str, node: str | None) -> list[Node]:
     """Return the nodes from the root to `node`, root first.
 
-    :raises Damaged: a node does not match its hash.
+    :raises DamagedRow: a node does not match its hash.
     """
     path = list(_upwards(connection, session, node))
     path.reverse()
     return path
 
 
-def live_path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
+def live_path_of(connection: SqlConnection, session: str, node: str | None) -> list[Node]:
     """Return the nodes of :func:`path_of` that the view needs: without those that a compaction covers.
 
-    :raises Damaged: a node that was read does not match its hash, or a node is missing.
+    :raises DamagedRow: a node that was read does not match its hash, or a node is missing.
     """
     with closing(_upwards(connection, session, node)) as upwards:
         return nodes_for_view(upwards)
 
 
-def _upwards(connection: sqlite3.Connection, session: str, node: str | None) -> Generator[Node]:
+def _upwards(connection: SqlConnection, session: str, node: str | None) -> Generator[Node]:
     """Yield the nodes from `node` to the root; nodes of other branches are skipped.
 
     Each node is checked against its hash. This needs the parent's hash, so a node is yielded after its parent was read.
 
-    :raises Damaged: a node does not match its hash, or the path does not reach a root.
+    :raises DamagedRow: a node does not match its hash, or the path does not reach a root.
     """
     if node is None:
         return
@@ -129,10 +141,10 @@ def node_of(row: Sequence[Any]) -> Node:
     return Node(id, session, seq, parent, kind, decode_stored(payload), tokens, hash, created)
 
 
-def nodes_of(connection: sqlite3.Connection, session: str) -> Iterator[Node]:
+def nodes_of(connection: SqlConnection, session: str) -> Iterator[Node]:
     """Yield all nodes of a session in the order of `seq`.
 
-    :raises Damaged: a node does not match its hash.
+    :raises DamagedRow: a node does not match its hash.
     """
     hashes: dict[str | None, str] = {None: ""}
     for row in execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,)):
@@ -142,12 +154,12 @@ def nodes_of(connection: sqlite3.Connection, session: str) -> Iterator[Node]:
 
 
 def nodes_where(
-    connection: sqlite3.Connection, condition: str, values: Sequence[Any] = (), *, skip_damaged: bool = False
+    connection: SqlConnection, condition: str, values: Sequence[Any] = (), *, skip_damaged: bool = False
 ) -> Iterator[tuple[int, Node]]:
     """Yield the row number and the node of each row that satisfies an SQL `condition` on the table ``n``.
 
     :param skip_damaged: leave out nodes that do not match their hash.
-    :raises Damaged: a node does not match its hash.
+    :raises DamagedRow: a node does not match its hash.
     """
     for *row, number, above in execute(connection, f"{_SELECT_WITH_PARENT} {condition}", values):
         try:
@@ -161,7 +173,7 @@ def _verified(row: Sequence[Any], above: str) -> Node:
     """Return the node of a row.
 
     :param above: the hash of its parent, empty for a root.
-    :raises Damaged: the node does not match its hash.
+    :raises DamagedRow: the node does not match its hash.
     """
     if node_hash(above, text(row[_KIND]), text(row[_PAYLOAD])) != row[_HASH]:
         raise _damaged_node(row)
@@ -172,7 +184,7 @@ def _damaged_node(row: Sequence[Any]) -> DamagedRow:
     return DamagedRow(f"node {row[0]} (no. {row[2]}) of session {row[1]} is not what was stored", row[1], row[_PARENT])
 
 
-def labels_of(connection: sqlite3.Connection, session: str, *, skip_damaged: bool = False) -> dict[str, str]:
+def labels_of(connection: SqlConnection, session: str, *, skip_damaged: bool = False) -> dict[str, str]:
     """Return label → node id for all branches, without labels of missing nodes, which an import may contain."""
     condition = "WHERE n.session = ? AND n.kind = 'marker' ORDER BY n.seq"
     markers = nodes_where(connection, condition, (session,), skip_damaged=skip_damaged)
@@ -182,7 +194,7 @@ def labels_of(connection: sqlite3.Connection, session: str, *, skip_damaged: boo
 
 
 def calls_of(
-    connection: sqlite3.Connection, session: str | None, since: str | None, states: Collection[str] | None
+    connection: SqlConnection, session: str | None, since: str | None, states: Collection[str] | None
 ) -> list[CallRow]:
     if session is not None:
         condition, values = "session = ?", [session]
@@ -200,7 +212,7 @@ def calls_of(
 def call_of(row: Sequence[Any]) -> CallRow:
     """Return the call of a row whose columns are in the order of ``CALLS.columns``.
 
-    :raises Damaged: the arguments do not match the hash of those that were judged.
+    :raises DamagedRow: the arguments do not match the hash of those that were judged.
     """
     call = CALLS.load(row)
     if not has_its_arguments(call.args, call.hash):
@@ -209,13 +221,13 @@ def call_of(row: Sequence[Any]) -> CallRow:
     return call
 
 
-def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
+def approvals_of(connection: SqlConnection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
     """Return questions, oldest first. An imported question was never answered here, so it counts as expired."""
     rows = _imported_and_rows(connection, APPROVALS, state, wanted, "ORDER BY +number")
     return [row._replace(state="expired", reply=None, by=None) if imported else row for imported, row in rows]
 
 
-def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:
+def approval_of(connection: SqlConnection, approval: str) -> ApprovalRow:
     """Return a question by its id; a question asked here is preferred to an imported copy.
 
     :raises StoreError: ``not_found``.
@@ -228,7 +240,7 @@ def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:
 
 
 def artifacts_of(
-    connection: sqlite3.Connection, *, state: str | None = None, limit: int = 100, **wanted: str | None
+    connection: SqlConnection, *, state: str | None = None, limit: int = 100, **wanted: str | None
 ) -> list[Artifact]:
     """Return records of outputs, newest first. An imported record names no file of ours, so it counts as expired."""
     rows = _imported_and_rows(connection, ARTIFACTS, state, wanted, f"ORDER BY number DESC LIMIT {int(limit)}")
@@ -236,7 +248,7 @@ def artifacts_of(
 
 
 def _imported_and_rows(
-    connection: sqlite3.Connection, table: TableSpec[R], state: str | None, wanted: dict[str, str | None], tail: str
+    connection: SqlConnection, table: TableSpec[R], state: str | None, wanted: dict[str, str | None], tail: str
 ) -> list[tuple[bool, R]]:
     """Return ``(imported, row)``, so that callers can show the answers and files of an import without trusting them."""
     asked = {name: value for name, value in wanted.items() if value is not None}
@@ -244,7 +256,7 @@ def _imported_and_rows(
     if state == "pending":  # as a literal, so that SQLite can use the partial index of open questions
         conditions.append("state = 'pending' AND imported = 0")
     elif state is not None:
-        conditions.append("CASE WHEN imported THEN 'expired' ELSE state END = ?")
+        conditions.append("CASE WHEN imported = 1 THEN 'expired' ELSE state END = ?")
         asked["state"] = state
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     statement = f"SELECT imported, {', '.join(table.columns)} FROM {table.name}{where} {tail}"
@@ -252,7 +264,7 @@ def _imported_and_rows(
     return [(bool(row[0]), table.load(row[1:])) for row in rows]
 
 
-def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[str, Any], tail: str = "") -> list[Any]:
+def query(connection: SqlConnection, table: TableSpec[Any], wanted: dict[str, Any], tail: str = "") -> list[Any]:
     """Return the rows of `table` whose columns have the `wanted` values; a value of ``None`` is not compared."""
     asked = {name: value for name, value in wanted.items() if value is not None}
     condition = " AND ".join(f"{name} = ?" for name in asked)
@@ -262,10 +274,12 @@ def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[st
 
 
 def hook_calls_of(
-    connection: sqlite3.Connection, session: str | None, turn: str | None, plugin: str | None, newest: int | None
+    connection: SqlConnection, session: str | None, turn: str | None, plugin: str | None, newest: int | None
 ) -> list[HookCallRow]:
     """Return ledger rows of a session or of all, oldest first; with `newest`, only that many, newest first."""
-    asked = {"session = ?": (session,), "turn = ?": (turn,), "(plugin = ? OR hook = '' AND instr(delta, ?))": (plugin, plugin)}
+    # The pattern may find too many shared rows; the names in them are compared below.
+    named = (plugin and f"%{plugin}%",)
+    asked = {"session = ?": (session,), "turn = ?": (turn,), "(plugin = ? OR hook = '' AND delta LIKE ?)": (plugin, *named)}
     asked = {condition: values for condition, values in asked.items() if values[0] is not None}
     where = f" WHERE {' AND '.join(asked)}" if asked else ""
     order = "" if newest is None else " DESC"
@@ -278,7 +292,7 @@ def hook_calls_of(
 def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
     """Return the hook calls that a row of the database holds.
 
-    :raises Damaged: the row does not have the form of a stored one.
+    :raises DamagedRow: the row does not have the form of a stored one.
     """
     try:
         return HOOK_CALLS.load(row).each()
@@ -287,13 +301,17 @@ def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
 
 
 def events_of(
-    connection: sqlite3.Connection, session: str | None, after: int, limit: int, types: Collection[str] = ()
+    connection: SqlConnection, table: str, session: str | None, after: int, limit: int, types: Collection[str] = ()
 ) -> list[Event]:
-    """Return stored events with a larger `seq` than `after`; with a limit, also no more than some :data:`MAX_BYTES`."""
+    """Return stored events with a larger `seq` than `after`; with a limit, also no more than some :data:`MAX_BYTES`.
+
+    :param table: the table or view of the events that no later commit can precede.
+    """
     where = "seq > ?" if session is None else "seq > ? AND session = ?"
     where += f" AND type IN ({', '.join('?' * len(types))})" if types else ""
     values = (after, *(() if session is None else (session,)), *types)
-    statement = f"SELECT seq, session, type, ts, body FROM events WHERE {where} ORDER BY seq LIMIT {int(limit)}"
+    statement = f"SELECT seq, session, type, ts, body FROM {table} WHERE {where} ORDER BY seq"
+    statement += f" LIMIT {int(limit)}" if limit >= 0 else ""
     found, size = list[Event](), 0
     with closing(execute(connection, statement, values)) as rows:
         for row in rows:
@@ -304,16 +322,10 @@ def events_of(
     return found
 
 
-def event_span(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the smallest `seq` in the table, or 0 if it is empty, and the largest `seq` ever used."""
-    last = "(SELECT seq FROM sqlite_sequence WHERE name = 'events')"
-    return execute(connection, f"SELECT coalesce((SELECT min(seq) FROM events), 0), coalesce({last}, 0)").fetchone()
-
-
 def event_of(row: Sequence[Any]) -> Event:
     """Return the event of a row.
 
-    :raises Damaged: the row does not have the form of a stored one.
+    :raises DamagedRow: the row does not have the form of a stored one.
     """
     seq, session, kind, ts, body = row
     try:
