@@ -32,7 +32,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
             {"hooks"},
             {"kernel"},
             {"approvals", "services", "agents", "plugins"},
-            {"packages", "compaction"},
+            {"packages", "compaction", "telemetry"},
             {"runtime"},
             {"authoring", "server", "acp"},
             {"testing", "cli"},

@@ -55,6 +55,17 @@ class ChatSettings(Settings):
     title: Annotated[bool, Meta("show the conversation, and whether it works or waits, as the terminal's title")] = False
 
 
+class TelemetrySettings(Settings):
+    """Traces of turns for OpenTelemetry. Without `otlp` nothing is sent."""
+
+    strictest = {"otlp": None, "content": False}
+
+    otlp: Annotated[
+        str | None, Meta("send a trace of each turn to this OTLP/HTTP collector: its URL", pattern=r"^https?://\S+$")
+    ] = None
+    content: Annotated[bool, Meta("send prompts, answers, arguments and results of calls too")] = False
+
+
 class AgentSettings(Settings):
     """Which agent answers."""
 
@@ -172,6 +183,7 @@ def host_models() -> tuple[Known, ...]:
     return (
         ("", RootSettings),
         ("chat", ChatSettings),
+        ("telemetry", TelemetrySettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

@@ -31,6 +31,7 @@ from moryflow.plugins.file_states import FilesSeen, files_seen
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
+from moryflow.telemetry import BackgroundExport
 
 from .generation import DEVELOPMENT, WAIT, GenerationBuilder, in_development
 from .selection import Models, agent_of, base_prompt, mode_of, named_agent, refuse_failed
@@ -58,6 +59,8 @@ class Host:
         self.plugin_set = plugin_set
         self.profile, self.strict = builder.profile_of(config), builder.is_strict(config)
         self.bus = Bus()
+        self._telemetry = BackgroundExport(lambda: self.store, lambda: self.config.section("telemetry"), self.environ)
+        self.bus.subscribe(self._telemetry)
         self.services = dict(SERVICES)
         """The services that plugins may use, by name. A front end replaces one with its own here, before the first turn."""
         self.approvals = ApprovalDesk(lambda: self.store)
@@ -307,6 +310,7 @@ class Host:
         for provider in self.plugin_set.providers:
             await provider.aclose()
         await dispose(self.plugin_set)
+        await self._telemetry.aclose()
         if "store" in self.__dict__:
             self.store.close()
 

@@ -1,36 +1,62 @@
-"""``moryflow trace``: the hook ledger of a session."""
+"""``moryflow trace``: the hook ledger of a session; and ``moryflow trace export``: its spans for OpenTelemetry."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sized
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Sized
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.secrets import hidden, hide
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal import columns, first_line, plain, show
+from moryflow.cli.options import Flags, NounGroup, document_options, find
+from moryflow.cli.terminal import columns, first_line, plain, say, show
+from moryflow.cli.terminal.streams import stdout
 
 if TYPE_CHECKING:
     from moryflow.authoring.trace import Bill, Trace
     from moryflow.runtime.host import Host
+    from moryflow.telemetry.spans import TraceSpan
 
 
-@click.command("trace")
+class TraceGroup(NounGroup):
+    """A noun that is a command itself: ``moryflow trace SESSION`` shows a session, ``moryflow trace export`` is a verb."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if next((word for word in args if not word.startswith("-")), "") in self.commands:
+            return super().parse_args(ctx, args)
+        ctx.allow_interspersed_args, ctx.allow_extra_args = True, False
+        return click.Command.parse_args(self, ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Leave out SESSION where a verb follows, which would be taken for it."""
+        params = super().get_params(ctx)
+        if ctx.command is self and ctx.allow_interspersed_args:
+            return params
+        return [one for one in params if not isinstance(one, click.Argument)]
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[SESSION]"]
+
+
+@click.group("trace", cls=TraceGroup, invoke_without_command=True)
 @click.argument("session", required=False)
 @click.option("--turn", metavar="N", help="Only this turn (a number from 1, or its id).")
 @click.option("--hooks", "everything", is_flag=True, help="Every hook call, including those that changed nothing.")
 @click.option("--plugin", metavar="NAME", help="Only this plugin.")
 @document_options
-def command(flags: Flags, session: str | None, turn: str | None, everything: bool, plugin: str | None) -> None:
+def command(flags: Flags, turn: str | None, everything: bool, plugin: str | None, session: str | None = None) -> None:
     """Show what each plugin did in a stored SESSION (default: the last one of the folder) and in its sub-agents.
 
     Shows which implementation changed what, how long it took and which file it is in; then, for each plugin, time and tokens:
     what its tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
 
     async def work(host: Host) -> Trace:
         from moryflow.authoring.trace import traced
@@ -42,6 +68,68 @@ def command(flags: Flags, session: str | None, turn: str | None, everything: boo
 
     found = with_host(flags, work, quiet=True)
     show(flags, hidden(found.as_json()), trace_text(found, everything=everything))
+
+
+# The most spans in one request, and in one line of a file.
+BATCH = 512
+
+
+@command.command("export")
+@click.argument("session", required=False)
+@click.option("--otlp", "to", metavar="URL|FILE", help="A collector (OTLP/HTTP), or a file; - is standard output.")
+@click.option("--content", is_flag=True, help="Prompts, answers, arguments and results of calls too.")
+@click.option("--hooks", "everything", is_flag=True, help="Every hook call, including those that changed nothing.")
+@document_options
+def export(flags: Flags, session: str | None, to: str | None, content: bool, everything: bool) -> None:
+    """Export the spans of a stored SESSION (default: the last one of the folder) and of its sub-agents for OpenTelemetry.
+
+    Without --otlp they go to the collector of OTEL_EXPORTER_OTLP_ENDPOINT, or of the setting telemetry.otlp. A file gets a
+    line of OTLP JSON for each 512 spans. The ids are the same each time, so a second export changes nothing.
+    """
+
+    async def work(host: Host) -> tuple[str, int]:
+        from moryflow.telemetry.collector import collector_of, document, trace_parent
+        from moryflow.telemetry.spans import SpanOptions, family_spans
+
+        from .session import write_whole
+
+        row = await find(host.store, session, flags)
+        parts = _batches(family_spans(host.store, row.id, SpanOptions(content, everything, trace_parent(host.environ))))
+        url = to if to is not None and to.startswith(("http://", "https://")) else None
+        if to is not None and url is None:
+            with nullcontext(stdout()) if to == "-" else write_whole(Path(to)) as out:
+                return to, sum([_line_of(document(part, host.environ), out, len(part)) async for part in parts])
+        collector = collector_of(host.environ, host.config.get("telemetry.otlp"), url)
+        if collector is None:
+            raise ConfigError("there is no collector", next_step="--otlp http://localhost:4318, or the name of a file")
+        sent = 0
+        async for part in parts:
+            await collector.send(part, host.environ)
+            sent += len(part)
+        return collector.place, sent
+
+    place, count = with_host(flags, work, quiet=True)
+    if not flags.quiet:
+        say(f"moryflow: {count} spans written to {plain(place)}")
+    if flags.as_json and place != "-":
+        show(flags, {"spans": count, "to": place}, "")
+
+
+def _line_of(document: object, out: TextIO, spans: int) -> int:
+    out.write(json.dumps(document, separators=(",", ":")) + "\n")
+    return spans
+
+
+async def _batches(parts: AsyncIterator[list[TraceSpan]]) -> AsyncIterator[list[TraceSpan]]:
+    """Yield spans in lists of :data:`BATCH`, the last one shorter."""
+    waiting: list[TraceSpan] = []
+    async for part in parts:
+        waiting += part
+        while len(waiting) >= BATCH:
+            yield waiting[:BATCH]
+            waiting = waiting[BATCH:]
+    if waiting:
+        yield waiting
 
 
 def trace_text(found: Trace, *, everything: bool = False) -> str:
