@@ -24,6 +24,7 @@ from moryflow.plugins.manifest import settings_of_plugins
 from moryflow.runtime.documents import agents_json, approval_json, config_json, models_json, plugins_json, tool_json
 from moryflow.runtime.session_stats import collect_stats, onboarding
 
+from .metrics import gauge, prometheus
 from .operations import Call, operation
 from .replies import RequestError
 
@@ -70,13 +71,14 @@ async def health(at: Call) -> Any:
 async def metrics(at: Call) -> Any:
     """Give figures of this server for a monitoring program."""
     service = at.service
-    figures = {
-        "moryflow_turns_running": service.turns,
-        "moryflow_event_streams": service.events.readers,
-        "moryflow_events_last_seq": service.events.head,
-        "moryflow_approvals_pending": len(await service.host.store.approvals(state="pending")),
-    }
-    text = "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in figures.items())
+    pending = len(await service.host.store.approvals(state="pending"))
+    gauges = [
+        gauge("moryflow_turns_running", "Turns that run in this server.", service.turns),
+        gauge("moryflow_event_streams", "Open event streams.", service.events.readers),
+        gauge("moryflow_events_last_seq", "The number of the last event of the store.", service.events.head),
+        gauge("moryflow_approvals_pending", "Questions that wait for an answer, of all processes.", pending),
+    ]
+    text = prometheus([*gauges, *await service.counters.families()])
     return Response(text, media_type="text/plain; version=0.0.4")
 
 

@@ -168,6 +168,7 @@ async def serve(
         )  # fmt: skip
         server = _Server(config, lambda: ready(service))
         await service.events.start()
+        service.counters.after = service.events.head
         reloader = Reloader(host)
         reloader.start()
         work = asyncio.create_task(server.serve(sockets=[bound]))

@@ -31,6 +31,7 @@ from moryflow.runtime.subagents import whole_answer
 from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 
 from .events import EventFollower
+from .metrics import Counters
 from .replies import RequestError
 
 # Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect.
@@ -96,6 +97,7 @@ class Service:
         self.codes = Codes(token)
         self.events = EventFollower(host.store, host.bus)
         self.started = now()
+        self.counters = Counters(host.store, self.started)
         self.stopping = False
         self._sessions: dict[str, Session] = {}
         self._prompts = Counter[str]()
