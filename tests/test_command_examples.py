@@ -70,6 +70,7 @@ ANSWERS = (
 )
 OTHERWISE = "## Goal\nRead the notes.\n## Progress\nDone."
 """What the model answers to anything else; it is a summary too."""
+WORKTREE = "git add . && git -c user.name=Ada -c user.email=ada@example.org commit -qm x && moryflow run -q --worktree Go"
 MORE = "moryflow run -c One && moryflow run -c Two && moryflow run -c Three"
 BEFORE = {
     "moryflow permission remove": 'moryflow permission allow bash "git status *"',
@@ -78,6 +79,7 @@ BEFORE = {
         "moryflow approval reply $id always && moryflow run -r $session"
     ),
     "moryflow session redo": "moryflow session undo -y",
+    "moryflow session worktree": WORKTREE,
     "moryflow session compact": MORE,
     "moryflow session undo-compaction": f"{MORE} && moryflow session compact",
     "moryflow memory-bank check": "moryflow memory-bank init",
@@ -108,8 +110,13 @@ class Place:
     def save(self) -> None:
         """Keep what there is, and learn its ids."""
         for word, noun in (("3f9a", "session"), ("ap_1f2e3d", "approval"), ("8c1d", "output")):
-            self.ids[word] = json.loads(self.page.run(f"moryflow {noun} list --json -q"))[0]["id"]
+            self.learn(word, noun)
         shutil.copytree(self.page.home.parent, self.saved, symlinks=True)
+
+    def learn(self, word: str, noun: str) -> None:
+        """Let `word` stand for the id of the first of what there is of that kind."""
+        found = json.loads(self.page.run(f"moryflow {noun} list --json -q"))[0]
+        self.ids[word] = found.get("id") or found["session"]
 
     def put_back(self) -> None:
         """Make home and folder as they were saved."""
@@ -155,6 +162,8 @@ def test_an_example_of_the_reference_runs(line, place):
     place.put_back()
     if before := _of(BEFORE, line):
         place.run(before)
+    if before == WORKTREE:
+        place.learn("5e7a", "session worktree")
     if any(line.startswith(start) for start in GOES_ON):
         try:
             # The page server.md listens on the port of the documents, perhaps at the same time in another process.

@@ -28,14 +28,15 @@ SETTINGS = (
 LOCAL = ("http://127.0.0.1", "http://localhost", "http://[::1]", "unix:")
 
 
-def check_attach(flags: Flags, url: str) -> None:
-    """Refuse ``--attach`` inside a tool, with settings of this process, or to another machine.
+def check_attach(flags: Flags, url: str, *, worktree: bool = False) -> None:
+    """Refuse ``--attach`` inside a tool, with settings of this process, with ``--worktree``, or to another machine.
 
     :param url: the value of ``--attach``; empty: the server of this home.
     :raises ConfigError: it is refused.
     """
     named = [name for name, value in flags._asdict().items() if value and name in ("config", "safe_mode", "strict", "profile")]
-    own = [*(f"--{name.replace('_', '-')}" for name in named), *(name for name in SETTINGS if name in os.environ)]
+    own = ["--worktree"] if worktree else []
+    own += [*(f"--{name.replace('_', '-')}" for name in named), *(name for name in SETTINGS if name in os.environ)]
     if inside_tool():
         message = "a tool started this command, and the server would not apply the tool's limits"
         raise ConfigError(message, where=CALL_MARK, next_step="leave out --attach")

@@ -56,6 +56,7 @@ class RunFlags(NamedTuple):
     wait: float | None = None
     typed: int | None = None
     schema: str | None = None
+    worktree: bool = False
 
 
 def flags_of(ctx: click.Context) -> Flags:
@@ -153,6 +154,7 @@ DECISIONS = frozenset(
         "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
         "key set",
         "config set", "config unset", "prompt edit", "prompt reset", "approval reply", "model use",
+        "worktree merge", "worktree drop",
         "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",
     }
 )  # fmt: skip
@@ -270,6 +272,7 @@ class TurnWords(TypedDict):
     max_steps: int | None
     max_cost: float | None
     effort: str | None
+    worktree: bool
 
 
 _TURN = (
@@ -291,6 +294,7 @@ _TURN = (
     click.option(
         "--attach", metavar="[URL]", is_flag=False, flag_value="", help="Let the running server (moryflow serve) do the work."
     ),
+    click.option("--worktree", is_flag=True, help="Work in a git worktree of its own, on a new branch from the last commit."),
     click.option("--on-ask", type=ON_ASK, help="What to do with a question."),
     click.option("--max-steps", type=click.IntRange(min=1), help="The most model calls that a turn may make."),
     click.option(

@@ -152,9 +152,11 @@ class Host:
         model: str | None = None,
         parent: str | None = None,
         purpose: str = "main",
+        id: str | None = None,
     ) -> Session:
         """Create a session.
 
+        :param id: its id, which must be new; by default a random one.
         :raises ConfigError: the vault is not a readable folder, or the agent, the model or the mode is unknown.
         """
         self.approvals.attach(asyncio.get_running_loop())
@@ -170,6 +172,7 @@ class Host:
             model=model or "",
             parent=parent,
             purpose=purpose,
+            id=id,
         )
         return self.session(row, chosen, model)
 

@@ -32,13 +32,18 @@ def command(flags: Flags, again: bool, resume: str | None, attach: str | None, *
         from moryflow.cli.attached import check_attach
         from moryflow.cli.terminal.interrupts import run_on_loop
 
-        check_attach(flags, attach)
+        check_attach(flags, attach, worktree=chosen.worktree)
         return run_on_loop(lambda: _attached_chat(attach, flags, chosen))
 
-    return with_host(flags, lambda host: _chat(host, flags, chosen))
+    from .session_worktree import finish
+
+    code, vault = with_host(flags, lambda host: _chat(host, flags, chosen))
+    finish(vault, flags, ask=True)
+    return code
 
 
-async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
+async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> tuple[int, str]:
+    """Return the exit code, and the folder that the last session worked in."""
     from moryflow.cli.chat.conversation import Conversation
     from moryflow.cli.chat.local import LocalChatHost
     from moryflow.cli.terminal.interrupts import set_breakpoints
@@ -52,7 +57,7 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     host.choose_model(session)
     await session.keep()
     talk = Conversation(LocalChatHost(host, session, quiet=flags.quiet), flags, chosen)
-    return await talk.run(_source(talk))
+    return await talk.run(_source(talk)), talk.host.row.vault
 
 
 async def _attached_chat(url: str, flags: Flags, chosen: RunFlags) -> int:

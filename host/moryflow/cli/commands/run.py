@@ -69,7 +69,7 @@ def command(
     if attach is not None:
         from moryflow.cli.attached import check_attach
 
-        check_attach(flags, attach)
+        check_attach(flags, attach, worktree=chosen.worktree)
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in chosen.files:  # read before the loop, which catches the first Ctrl-C: a pipe may block for ever
         kind, item = attachment(path)
@@ -77,7 +77,11 @@ def command(
     if attach is not None:
         return run_on_loop(lambda: _run_attached(attach, flags, chosen, attached, schema))
 
-    return with_host(flags, lambda host: _run(host, flags, chosen, attached, schema))
+    from .session_worktree import finish
+
+    code, vault = with_host(flags, lambda host: _run(host, flags, chosen, attached, schema))
+    finish(vault, flags, ask=code == 0 and output == "text")
+    return code
 
 
 def _schema(given: str) -> AnswerSchema:
@@ -98,7 +102,10 @@ def _schema(given: str) -> AnswerSchema:
         raise ConfigError(message, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
 
 
-async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
+async def _run(
+    host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
+) -> tuple[int, str]:
+    """Return the exit code, and the folder that the session worked in."""
     from moryflow.kernel.outcome import RunOptions
     from moryflow.runtime.slash_lines import check_known, run_line, slash_line
     from moryflow.runtime.subagents import whole_answer
@@ -126,7 +133,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     stop_on_signals(session.cancel)
     if said is not None and not said.prompt:
         view(TurnResult(session.id, "completed", said.text, Usage(), None, 0))
-        return 0
+        return 0, session.row.vault
     if said is not None and said.text:
         say(said.text)
     if chosen.prompt is None and not any(attached.values()):
@@ -143,7 +150,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
         from .trace import trace_text
 
         click.echo(trace_text(await traced(host, session.id, "last")), err=True)
-    return result.exit_code
+    return result.exit_code, session.row.vault
 
 
 async def _run_attached(
@@ -185,7 +192,14 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     model = await ensure_model(host, chosen.model, flags)
     if chosen.resume is None:
         confirm_mode(chosen.mode, flags)
+        if chosen.worktree:
+            from .session_worktree import begin_session
+
+            return await begin_session(host, flags, chosen, model)
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=model)
+    if chosen.worktree:
+        problem = "--worktree begins a session; one that has a worktree always works there"
+        raise ConfigError(problem, next_step="leave it out, or leave out -c and -r; moryflow session worktree list")
     session = await host.resume(vault, chosen.resume or None)
     if chosen.wait is not None:
         await take_turn(host, session, chosen.wait, quiet=flags.quiet)

@@ -21,6 +21,7 @@ from moryflow.runtime.documents import node_json, session_json, with_title
 from moryflow.runtime.session_stats import collect_stats
 
 from .session_history import COMMANDS, node_texts
+from .session_worktree import command as worktree
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -51,7 +52,7 @@ class SessionGroup(NounGroup):
 
 command = noun("session", "List, show, branch, export and search sessions.", SessionGroup)
 
-for verb in COMMANDS:
+for verb in (*COMMANDS, worktree):
     command.add_command(verb)
 
 
