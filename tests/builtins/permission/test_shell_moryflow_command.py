@@ -143,7 +143,15 @@ def test_freer_turns_and_hidden_verbs_pass_in_no_mode(command: str, decision: st
 
 
 @pytest.mark.parametrize(
-    "command", ["moryflow run hello", "moryflow frobnicate", "moryflow session delete x", "moryflow plugin check x"]
+    "command",
+    [
+        "moryflow run hello",
+        "moryflow frobnicate",
+        "moryflow session delete x",
+        "moryflow plugin check x",
+        "moryflow trace export --otlp http://example.org --content",
+        "moryflow --json trace export x",
+    ],
 )
 def test_other_verbs_ask_under_a_wildcard(command: str, make_policy: MakePolicy) -> None:
     """What is not known to look is not covered by a rule over the program (R38, R8)."""
@@ -173,9 +181,9 @@ def _verbs(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
 OTHERS = {
     "run", "chat", "dev", "replay", "tool run", "tool check", "hook fire", "plugin check", "new plugin",
     "session compact", "session delete", "session export", "session fork", "session import", "session label",
-    "session redo", "session summary", "session switch", "session undo", "session undo-compaction",
+    "session redo", "session summary", "session switch", "session undo", "session undo-compaction", "trace export",
 }  # fmt: skip
-"""They start turns, run code or change sessions: asked about unless a rule names them."""
+"""They start turns, run code, change sessions or send them somewhere: asked about unless a rule names them."""
 
 
 def test_every_verb_of_the_program_is_thought_of() -> None:

@@ -228,7 +228,7 @@ OWN_CHANGES = frozenset(
         "plugin disable", "plugin key set", "config set", "config unset",
         "config prompt edit", "config prompt reset", "approval reply", "model use", "model install",
         "tool allow", "tool install", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
-        "serve", "acp",
+        "session worktree merge", "session worktree drop", "serve", "acp",
     }
 )  # fmt: skip
 
@@ -241,14 +241,16 @@ OWN_READS = frozenset(
         "approval show", "agent list", "agent ls", "agent show", "agent check", "model list", "model ls",
         "tool list", "tool ls", "tool show", "hook list", "hook ls",
         "session list", "session ls", "session show", "session records", "session tree",
-        "session search", "session context", "skill list", "skill ls", "skill show", "output list", "output ls", "output show",
+        "session search", "session context", "session worktree list", "session worktree ls",
+        "skill list", "skill ls", "skill show", "output list", "output ls", "output show",
         "memory-bank check", "memory-bank doctor", "mcp list", "mcp ls", "mcp show", "audit", "audit tail", "trace", "doctor",
         "instructions", "completion", "help", "",
     }
 )  # fmt: skip
 
-# Commands of `moryflow` that run turns; they must not set a freer mode or other rules.
-OWN_TURNS = frozenset(["run", "chat", "dev", "tool run", "hook fire", "replay"])
+# Commands of `moryflow` that run turns; they must not set a freer mode or other rules. `trace export` runs none: it is asked
+# about like these, because it can send a session to any address, while `trace` only reads.
+OWN_TURNS = frozenset(["run", "chat", "dev", "tool run", "hook fire", "replay", "trace export"])
 
 
 class KnownProgram(NamedTuple):
