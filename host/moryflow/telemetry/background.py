@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import MoryflowError
 
@@ -22,12 +22,6 @@ CLOSING = 1.0
 MAX_WAITING = 1000
 
 
-class _Ended(NamedTuple):
-    session: str
-    turn: str
-    seq: int
-
-
 class BackgroundExport:
     """A subscriber of the bus that sends the turns that end, one after another. Without the setting it does nothing.
 
@@ -40,8 +34,7 @@ class BackgroundExport:
         self, store: Callable[[], Store], settings: Callable[[], Mapping[str, Any]], environ: Mapping[str, str]
     ) -> None:
         self._store, self._settings, self._environ = store, settings, environ
-        self._waiting: deque[_Ended] = deque(maxlen=MAX_WAITING)
-        self._sent_up_to: dict[str, int] = {}
+        self._waiting: deque[tuple[str, str]] = deque(maxlen=MAX_WAITING)
         self._task: asyncio.Task[None] | None = None
         self._has_complained = False
 
@@ -49,21 +42,21 @@ class BackgroundExport:
         """Note a turn that has ended."""
         if event.type != "turn.finish" or not self._settings().get("otlp"):
             return
-        self._waiting.append(_Ended(event.session, event.turn or "", event.seq or 0))
+        self._waiting.append((event.session, event.turn or ""))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
         while self._waiting:
-            ended = self._waiting.popleft()
+            session, turn = self._waiting.popleft()
             try:
-                await self._send(ended)
+                await self._send(session, turn)
             except MoryflowError as error:
-                self._complain(f"the trace of a turn was not sent: {error.message} ({error.where})", ended.session)
+                self._complain(f"the trace of a turn was not sent: {error.message} ({error.where})", session)
             except Exception as error:  # the boundary between telemetry and the host's work
-                self._complain(f"the trace of a turn was not made: {type(error).__name__}: {error}", ended.session)
+                self._complain(f"the trace of a turn was not made: {type(error).__name__}: {error}", session)
 
-    async def _send(self, ended: _Ended) -> None:
+    async def _send(self, session: str, turn: str) -> None:
         from .collector import collector_of, trace_parent
         from .spans import SpanOptions, spans
 
@@ -72,9 +65,7 @@ class BackgroundExport:
         if collector is None:
             return
         options = SpanOptions(content=bool(settings.get("content")), parent=trace_parent(self._environ))
-        after = self._sent_up_to.get(ended.session, 0)
-        self._sent_up_to[ended.session] = ended.seq
-        found = spans(self._store(), ended.session, options, turn=ended.turn, after=after)
+        found = spans(self._store(), session, options, turn)
         await collector.send([span async for part in found for span in part], self._environ)
 
     def _complain(self, what: str, session: str) -> None:

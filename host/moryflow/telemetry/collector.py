@@ -14,7 +14,7 @@ from moryflow_sdk.support.secrets import know
 from moryflow import __version__
 
 from .names import NAMES, SCHEMA_URL
-from .spans import TraceParent, TraceSpan
+from .spans import TraceSpan
 
 # The conventions' own defaults.
 PORT, PATH, TIMEOUT = 4318, "/v1/traces", 10_000
@@ -60,10 +60,10 @@ def _value(value: Any) -> dict[str, Any]:
             return {"stringValue": str(value).encode("utf-8", "replace").decode()}
 
 
-def trace_parent(environ: Mapping[str, str]) -> TraceParent | None:
-    """Return the span that ``TRACEPARENT`` names; an invalid one counts as none, as the standard demands."""
+def trace_parent(environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the trace and span that ``TRACEPARENT`` names; an invalid one counts as none, as the standard demands."""
     found = _TRACE_PARENT.fullmatch(environ.get("TRACEPARENT", "").strip())
-    return TraceParent(found[1], found[2]) if found else None
+    return (found[1], found[2]) if found else None
 
 
 class Collector(NamedTuple):

@@ -52,38 +52,26 @@ class TraceSpan(NamedTuple):
     client: bool = False
 
 
-class TraceParent(NamedTuple):
-    """A span of another program that a turn belongs to, from ``TRACEPARENT``."""
-
-    trace: str
-    span: str
-
-
 class SpanOptions(NamedTuple):
     """What is exported.
 
     :ivar content: prompts, answers, arguments and results too.
     :ivar hooks: every call of a hook, not only those that changed or said something, failed or took a millisecond.
-    :ivar parent: the span that the turns of main sessions belong to.
+    :ivar parent: the trace and the span of another program that the turns of main sessions belong to.
     """
 
     content: bool = False
     hooks: bool = False
-    parent: TraceParent | None = None
+    parent: tuple[str, str] | None = None
 
 
-async def spans(
-    store: Store, session: str, options: SpanOptions, *, turn: str | None = None, after: int = 0
-) -> AsyncIterator[list[TraceSpan]]:
+async def spans(store: Store, session: str, options: SpanOptions, turn: str | None = None) -> AsyncIterator[list[TraceSpan]]:
     """Yield the spans of each turn of a session that has ended, oldest first, or only those of `turn`.
 
     Runs beside the turns (summaries, titles) belong to the turn they began in. They come with the first turn that ended
     after them, or, if none did, at the end.
-
-    :param after: the number of an event before those of the turn, so that older ones need not be read.
     """
-    row = await store.session(session)
-    found = await _Recorded.read(store, row, after)
+    found = await _Recorded.read(store, await store.session(session))
     turns = [run for run in found.runs if _is_turn(run) and run.ended]
     helpers = [run for run in found.runs if not _is_turn(run) and run.ended]
     since = ""
@@ -140,8 +128,7 @@ def _hash(*of: object) -> str:
 async def _above(store: Store, row: SessionRow, run: RunRow, options: SpanOptions) -> tuple[str, str]:
     """Return the trace of a turn and the id of the span above it: for a sub-agent the call that started it."""
     if row.parent is None or run.purpose != "child":
-        given = options.parent
-        return (given.trace, given.span) if given else (_hash("trace", row.id, run.id)[:32], "")
+        return options.parent or (_hash("trace", row.id, run.id)[:32], "")
     parent = await store.session(row.parent)
     starters = [one for one in await store.runs(parent.id) if _is_turn(one)]
     turn = _turn_at(starters, run.started) if starters else None
@@ -175,9 +162,9 @@ class _Recorded:
     of_call: Mapping[str, Node]
 
     @classmethod
-    async def read(cls, store: Store, row: SessionRow, after: int) -> _Recorded:
+    async def read(cls, store: Store, row: SessionRow) -> _Recorded:
         events: defaultdict[str, list[Event]] = defaultdict(list)
-        for event in await store.events(row.id, after):
+        for event in await store.events(row.id):
             events[event.turn or ""].append(event)
         nodes = {node.id: node for node in await store.nodes(row.id)}
         answers = [node for node in nodes.values() if node.kind == "assistant"]
