@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib.util
 import os
 import shutil
 import signal
@@ -25,6 +26,7 @@ os.environ.pop("PYTEST_ADDOPTS", None)
 
 # The suite may be started by an agent's tool, and then changes no configuration; its own programs shall.
 os.environ.pop("MORYFLOW_CALL", None)
+os.environ.pop("MORYFLOW_STORE", None)
 
 # A script that starts the suite in the background has Ctrl-C ignored, also by every program that a test starts and ends so,
 # and nohup the end of the terminal.
@@ -163,3 +165,14 @@ def _worked(work: Callable[[], object]) -> float:
         return time.thread_time() - begun
     finally:
         gc.enable()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of this process's own (:class:`postgres.PostgresServer`); without one the test is skipped."""
+    from postgres import MISSING, postgres_server, programs
+
+    if programs() is None or not importlib.util.find_spec("psycopg"):
+        pytest.skip(MISSING)
+    with postgres_server() as server:
+        yield server

@@ -215,6 +215,10 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1@", url.strip())
+
+
 # Variable → its dotted key, how it is parsed, and whether it counts if it is empty.
 ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
     "MORYFLOW_MODEL": ("model", str.strip, False),
@@ -222,6 +226,7 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
     "MORYFLOW_SAFE_MODE": ("safeMode", _switch, False),
     "MORYFLOW_STRICT": ("strict", _switch, False),
     "MORYFLOW_TRACE": ("trace", _switch, False),
+    "MORYFLOW_STORE": ("store.url", _without_password, False),
     "MEMORY_BANK_GUARD_MODE": ("agents.runtime.memoryBank.guardMode", lambda text: text.strip().casefold(), False),
 }
 

@@ -48,6 +48,19 @@ class RootSettings(Settings):
     plugins: Annotated[dict[str, dict[str, Any]], Meta("settings of plugins, by name")] = {}
 
 
+class StoreSettings(Settings):
+    """Where sessions are kept."""
+
+    url: Annotated[
+        str | None,
+        Meta(
+            "`postgresql://USER@HOST/NAME` keeps them there; unset: in a file of Moryflow's folder",
+            pattern=r"^postgres(ql)?://",
+        ),
+    ] = None
+    lease: Annotated[float, Meta("seconds after which another process may go on, in PostgreSQL", ge=2, le=3600)] = 30.0
+
+
 class ChatSettings(Settings):
     """How ``moryflow chat`` calls the user who does something else."""
 
@@ -184,6 +197,7 @@ def host_models() -> tuple[Known, ...]:
         ("", RootSettings),
         ("chat", ChatSettings),
         ("telemetry", TelemetrySettings),
+        ("store", StoreSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

@@ -79,7 +79,8 @@ class Host:
     def store(self) -> Store:
         """The session store, opened when first needed."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return open_store(self.home)
+        url = os.environ.get("MORYFLOW_STORE") or self.config.get("store.url") or ""
+        return open_store(self.home, url=url, lease=self.config.get("store.lease", 30.0))
 
     @cached_property
     def surroundings(self) -> TurnDependencies:

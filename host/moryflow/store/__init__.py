@@ -1,10 +1,13 @@
 """The session store: the append-only node tree, the lock that allows one process to append, and the rows beside the tree.
 
-:class:`Store` is the interface; :func:`open_store` opens the SQLite store of a home folder.
+:class:`Store` is the interface; :func:`open_store` opens that of a home folder: a file of
+SQLite, or a database of PostgreSQL.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from .protocol import Outdated, SessionBusy, SessionLock, StaleEpoch, Store, StoreError
@@ -56,16 +59,42 @@ __all__ = [
 DATABASE = "sessions.db"
 
 
-def open_store(home: Path, *, patience: float = 5.0) -> Store:
+def open_store(home: Path, *, url: str | None = None, patience: float = 5.0, lease: float = 30.0) -> Store:
     """Open the session store of a home folder; create or migrate it if necessary.
 
-    :param patience: seconds to wait for another process's lock before raising ``locked``.
-    :raises StoreError: the file is of a newer version or of another program, or cannot be used.
+    :param url: a PostgreSQL database that holds the sessions; empty: the file in the folder; ``None``: see :func:`store_url`.
+    :param patience: seconds to wait for another process's lock, or for the database, before raising ``locked``.
+    :param lease: seconds after which a session in PostgreSQL whose holder says nothing may be taken over.
+    :raises StoreError: the store is of a newer version or of another program, or cannot be used.
     """
+    if url := store_url(home) if url is None else url:
+        return _open_postgres(url, patience, lease)
     from .sqlite.store import SqliteStore
 
     return SqliteStore.open(home / DATABASE, patience=patience)
 
 
+def store_url(home: Path) -> str:
+    """Return the PostgreSQL database that ``MORYFLOW_STORE`` or the setting ``store.url`` names, or ``""``."""
+    if url := os.environ.get("MORYFLOW_STORE", "").strip():
+        return url
+    from moryflow.config import config_file, load_config
+
+    with suppress(OSError, UnicodeDecodeError):
+        if '"store"' in config_file(home, os.environ).read_text(encoding="utf-8"):  # most files need no parser for this
+            return load_config(home, environ=os.environ).get("store.url") or ""
+    return ""
+
+
+def _open_postgres(url: str, patience: float, lease: float) -> Store:
+    try:
+        from .postgres.store import PostgresStore
+    except ImportError as error:
+        message = f"a store in PostgreSQL needs psycopg, which is not installed ({error})"
+        raise StoreError(message, code="invalid", next_step="python -m pip install 'moryflow[postgres]'") from error
+    return PostgresStore.open(url, patience=patience, lease=lease)
+
+
 def existing_store(home: Path) -> Store | None:
-    return open_store(home) if (home / DATABASE).exists() else None
+    """Return the store of a home folder if it has one."""
+    return open_store(home) if (home / DATABASE).exists() or store_url(home) else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from moryflow_sdk import Artifact, Event, ValidationError
@@ -57,12 +58,12 @@ def export_lines(connection: SqlConnection, session: str) -> Iterator[str]:
 
 
 def _block(connection: SqlConnection, session: str, about: Mapping[str, int]) -> Iterator[str]:
-    count = 0
+    lines = 0
     for value in _values(connection, session):
-        count += 1
+        lines += 1
         # Some programs that read the file end a line at these characters too.
         yield encode(value).translate(_BREAKS)
-    yield encode({"type": "end", "lines": count + 1, **about})
+    yield encode({"type": "end", "lines": lines + 1, **about})
 
 
 def _values(connection: SqlConnection, session: str) -> Iterator[dict[str, Any]]:
@@ -291,6 +292,14 @@ def _line_error(number: int, problem: str) -> StoreError:
     return invalid(f"line {number}: {problem}; nothing was imported", next_step=next_step)
 
 
+def number_events(blocks: Iterable[Sequence[ExportedLine]], first: int) -> int:
+    """Give the events of checked lines numbers from `first` on, where the database does not; return how many there are."""
+    numbers = count(first)
+    for line in (line for block in blocks for line in block if line.kind == "event"):
+        line.fields["seq"] = next(numbers)
+    return next(numbers) - first
+
+
 def store_lines(connection: SqlConnection, blocks: Iterable[Sequence[ExportedLine]], vault: str | None = None) -> SessionRow:
     """Store checked lines as sessions and return the first; a session whose id is already in use gets a new one."""
     names: dict[str, str] = {}
@@ -341,7 +350,8 @@ def _insert(connection: SqlConnection, session: str, line: ExportedLine) -> None
             return
         case "event":
             columns = {"type": line.fields["name"], "ts": line.fields["ts"], "body": encode(line.fields["body"])}
-            _insert_row(connection, "events", {"session": session, **columns})
+            numbered = {"seq": line.fields["seq"]} if "seq" in line.fields else {}
+            _insert_row(connection, "events", {"session": session, **columns, **numbered})
         case "plugin_state":
             value = encode(line.fields["value"])
             _insert_row(connection, "plugin_state", {"session": session, **line.fields, "value": value})

@@ -201,7 +201,7 @@ def calls_of(
     else:
         condition, values = "state IN ({})".format(", ".join(f"'{state}'" for state in CALL_STATES)), []
     if states is not None:
-        condition += " AND state IN ({})".format(", ".join("?" * len(states)))
+        condition += " AND state IN ({})".format(", ".join("?" * len(states)) or "NULL")
         values += list(states)
     if since is not None:
         condition, values = f"{condition} AND created >= ?", [*values, since]

@@ -179,7 +179,7 @@ def answer(connection: SqlConnection, approval: str, reply: str, message: str, b
     if row.state != "pending":
         return row
     statement = """UPDATE approvals SET state = 'replied', reply = ?, message = ?, by = ?, replied_at = ?
-        WHERE session = ? AND id = ?"""
+        WHERE session = ? AND id = ? AND state = 'pending'"""
     execute(connection, statement, (reply, message, by, now(), row.session, row.id))
     return approval_of(connection, approval)
 

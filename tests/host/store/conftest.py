@@ -7,26 +7,49 @@ import pkgutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moryflow.store import Commit, NewNode, Node, SessionLock, SessionRow, Store
 
-IMPLEMENTATIONS = {"sqlite": "moryflow.store:open_store"}
-"""What opens the store of a home, by name: every test beside this file runs with each of them. Those in folders are of one."""
+IMPLEMENTATIONS = ("sqlite", "postgres")
+"""Every test beside this file runs with each of them. Those in folders are of one."""
+
+OPENS = "moryflow.store:open_store"
+"""What opens the store of a home in each of them, also in a process of its own."""
 
 
-@pytest.fixture(scope="session", params=IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
-def implementation(request: pytest.FixtureRequest) -> str:
-    """The function that opens a store, as :func:`pkgutil.resolve_name` takes it, also in a process of its own."""
+@pytest.fixture(scope="session", params=IMPLEMENTATIONS)
+def database(request: pytest.FixtureRequest) -> str:
+    """The database of this test."""
     return request.param
 
 
-@pytest.fixture(scope="session")
-def open_home(implementation: str) -> Callable[..., Store]:
-    """Open the store of a folder."""
-    return pkgutil.resolve_name(implementation)
+@pytest.fixture
+def implementation(database: str, request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The function that opens a store, as :func:`pkgutil.resolve_name` takes it, also in a process of its own."""
+    if database == "postgres":
+        server = request.getfixturevalue("postgres")
+        monkeypatch.setenv("MORYFLOW_STORE", server.schema_url(str(home)))
+    return OPENS
+
+
+@pytest.fixture
+def open_home(implementation: str, database: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Store]]:
+    """Open the store of a folder; what a test leaves open is closed after it."""
+    opened: list[Store] = []
+
+    def open_it(folder: Path, **options: Any) -> Store:
+        if database == "postgres":
+            options["url"] = request.getfixturevalue("postgres").schema_url(str(folder))
+        opened.append(pkgutil.resolve_name(implementation)(folder, **options))
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        store.close()
 
 
 @pytest.fixture

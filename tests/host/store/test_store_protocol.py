@@ -16,7 +16,7 @@ CHOOSES, LOOKS = HOST / "store" / "__init__.py", HOST / "cli" / "commands" / "do
 
 def public(kind: type) -> set[str]:
     """The names of what a class offers."""
-    return {name for name in (*vars(kind), *kind.__annotations__) if not name.startswith("_")}
+    return {name for name in (*dir(kind), *inspect.get_annotations(kind)) if not name.startswith("_")}
 
 
 def test_only_the_implementation_knows_its_database():

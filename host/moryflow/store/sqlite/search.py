@@ -6,7 +6,6 @@ never stops a commit. If SQLite has no FTS5, or for scripts that do not separate
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,17 +13,14 @@ from typing import Any
 
 from moryflow.store.queries import nodes_where
 from moryflow.store.records import Hit
-from moryflow.store.search import hit
-from moryflow.store.tables import DamagedRow, decode_stored, encode, execute, text_of
+from moryflow.store.search import SEARCHED, hit
+from moryflow.store.tables import DamagedRow, decode_stored, execute, text_of
 
 from .failures import code_of
 
-_KINDS = ("user", "assistant", "tool")
 # To change what is indexed, add a migration that drops the index: FTS5 removes an entry only if given the same text again.
 _LIMIT = 64 * 1024
 _BATCH = 500
-_LIKE_SIGNS = re.compile(r"[%_\\]")
-_ESCAPED = r"\\\g<0>"
 _CREATE = """CREATE VIRTUAL TABLE IF NOT EXISTS search
     USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"""
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
@@ -76,7 +72,7 @@ def extend_index(connection: sqlite3.Connection) -> bool:
     until = _until(connection)
     rows = list(nodes_where(connection, f"WHERE n.number > ? ORDER BY n.number LIMIT {_BATCH}", (until,), skip_damaged=True))
     with _changing(connection):
-        connection.executemany(_INSERT, [(number, _indexed(node.payload)) for number, node in rows if node.kind in _KINDS])
+        connection.executemany(_INSERT, [(number, _indexed(node.payload)) for number, node in rows if node.kind in SEARCHED])
     if rows:
         connection.execute("UPDATE search_progress SET until = ?", (rows[-1][0],))
     return len(rows) == _BATCH
@@ -92,7 +88,7 @@ def forget(connection: sqlite3.Connection, session: str) -> None:
     """Remove a session that is about to be purged from the index."""
     if not _exists(connection):
         return
-    statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS!r}"
+    statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {SEARCHED!r}"
     try:
         rows = execute(connection, statement, (session, _until(connection))).fetchall()
         with _changing(connection):
@@ -116,21 +112,6 @@ def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
         node for number in found for _, node in nodes_where(connection, "WHERE n.number = ?", (number,), skip_damaged=True)
     )
     return [hit(node, words) for node in nodes]
-
-
-def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
-    """Return the nodes that contain all `words` literally, newest first, without the index."""
-    likes = " AND ".join("n.payload LIKE ? ESCAPE '\\'" for _ in words)
-    condition = f"WHERE n.kind IN {_KINDS!r} AND {likes} ORDER BY n.number DESC"
-    patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
-    hits: list[Hit] = []
-    for _, node in nodes_where(connection, condition, patterns, skip_damaged=True):
-        text = text_of(node.payload).casefold()
-        if all(word.casefold() in text for word in words):
-            hits.append(hit(node, words))
-        if len(hits) >= limit:
-            break
-    return hits
 
 
 def _exists(connection: sqlite3.Connection) -> bool:

@@ -153,9 +153,9 @@ class SqliteStore(SqlStore):
                 lock.release()
 
     async def search(self, text: str, limit: int = 20) -> list[Hit]:
-        from moryflow.store.search import words_of
+        from moryflow.store.search import scan, words_of
 
-        from .search import DamagedIndex, drop_index, find, scan
+        from .search import DamagedIndex, drop_index, find
 
         wanted = text.strip()[:_LONGEST_SEARCH]
         words = words_of(wanted)

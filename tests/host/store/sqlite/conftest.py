@@ -13,6 +13,12 @@ from moryflow.store.sqlite.store import SqliteStore
 from moryflow_sdk import Event
 
 
+@pytest.fixture(scope="session")
+def database() -> str:
+    """These tests are of SQLite alone."""
+    return "sqlite"
+
+
 @pytest.fixture
 def file(home: Path) -> Path:
     """Where the database of this test is."""

@@ -223,7 +223,7 @@ async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: Sessio
                 plans.extend(f"{row[3]}   [{statement}]" for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"))
 
     from moryflow.store import queries as reading
-    from moryflow.store import statements as writing
+    from moryflow.store.sqlite.commit import apply
 
     def reads(db: sqlite3.Connection) -> None:
         reading.find_session(db, session.id[:5])
@@ -238,11 +238,11 @@ async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: Sessio
         reading.approvals_of(db, state="pending")
         reading.artifacts_of(db, id="x")
         reading.events_of(db, "events", session.id, 0, 10)
-        reading.events_of(db, None, 0, 10)
+        reading.events_of(db, "events", None, 0, 10)
 
     await store._database.read(lambda db: traced(db, reads))
     commit = Commit(nodes=[NewNode("user", {"text": "two"})], plugin_state={("p", "s"): 1})
-    await store._database.write(lambda to: traced(to, lambda c: writing.apply(c, session.id, hold.epoch, commit, None)))
+    await store._database.write(lambda to: traced(to, lambda c: apply(c, session.id, hold.epoch, commit, None)))
     scans = [plan for plan in plans if plan.startswith("SCAN") and "up" not in plan.split()[1]]
     assert plans
     assert [plan for plan in scans if "USING" not in plan] == []
