@@ -34,6 +34,8 @@ COMMANDS = {
     "run": "Run one prompt and print the answer",
     "chat": "Talk with an agent, with approvals and slash commands",
     "serve": "Serve the page and the HTTP API of this machine's sessions",
+    "worker": "Take turns from a store in PostgreSQL, on any number of machines",
+    "schedule": "Run prompts at times, in a store that workers serve",
     "acp": "Be the agent of an editor, over the Agent Client Protocol",
     "dev": "Watch and reload while you write a tool, an agent or a plugin",
     "new": "Write a tool, an agent or a plugin to begin with",
@@ -50,9 +52,9 @@ COMMANDS = {
     "doctor": "One line per thing that could be wrong, and what fixes it",
     "completion": "Print the completion script for a shell",
 }
-ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
-    "configs": "config"
-}
+ALIASES = {
+    name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin", "schedule", "worker")
+} | {"configs": "config"}
 # The commands that help and completion show, those of built-in plugins included. `moryflow undo` and the others in
 # `OF_SESSIONS` are left out: old spellings of `moryflow session undo`, which still work.
 _LISTED = {**COMMANDS, **{name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}}

@@ -35,6 +35,7 @@ class RunOptions(NamedTuple):
     :param effort: how long the model reasons, for this turn and the later ones of the session; ``default`` ends that.
     :param schema: a JSON Schema for the answer, which services with a mode for that are told; the prompt must say it too.
     :param key: a client's own name for the prompt; the ``turn.start`` event carries it.
+    :param turn: the id of the turn; empty: a new one. A turn that was cut off goes on under its own.
     """
 
     on_ask: OnAsk = "deny"
@@ -43,6 +44,7 @@ class RunOptions(NamedTuple):
     key: str = ""
     effort: Effort | Literal["default"] | None = None
     schema: Mapping[str, Any] | None = None
+    turn: str = ""
 
     def check(self) -> None:
         """Refuse wrong values: a wrong limit must not count as no limit.

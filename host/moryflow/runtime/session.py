@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from .ports import SessionHost
 
 
+def new_turn_id() -> str:
+    """Return a new id for a turn."""
+    return f"t_{secrets.token_hex(6)}"
+
+
 class Session:
     """One conversation. Its lock is held for a turn, or from :meth:`keep` to :meth:`release` (as ``chat`` does)."""
 
@@ -82,6 +87,11 @@ class Session:
     def running(self) -> bool:
         """Whether a turn runs now."""
         return self._work.running
+
+    @property
+    def epoch(self) -> int:
+        """The number of this holder while the session is held, else 0."""
+        return self._lease.live.hold.epoch if self._lease.live else 0
 
     @property
     def busy(self) -> bool:
@@ -361,7 +371,7 @@ class Session:
                 raise ConfigError("there is nothing to continue", where=f"session {self.id}", next_step="give a prompt")
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
             provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
-            scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
+            scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt", options.turn)
             if options.effort is not None:
                 scope.state_of(HOST_STATE, lasting=True)["effort"] = None if options.effort == "default" else options.effort
             turn = TurnLoop(scope, provider, self.context, options)
@@ -379,14 +389,16 @@ class Session:
             self._host.hold_unreviewed_code()
             await self._empty_inbox(scope.live)
 
-    def _scope(self, live: SessionHandle, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnContext:
+    def _scope(
+        self, live: SessionHandle, model: ModelInfo | None, purpose: Purpose, headless: bool, turn: str = ""
+    ) -> TurnContext:
         started, options = self._started, self.options
         above = started.scope if started else None
         return TurnContext(
             around=above.around if above else self._host.surroundings,
             live=live,
             plugin_set=above.plugin_set if above else self._host.plugin_set,
-            turn=f"t_{secrets.token_hex(6)}",
+            turn=turn or new_turn_id(),
             agent=self.agent,
             model=model,
             purpose=purpose,

@@ -21,6 +21,7 @@ from moryflow.base.events import now
 from moryflow.base.paths import keep
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.selection import NewSession
+from moryflow.store import inbox_of
 
 from .app import MAX_STREAMS, Access, application
 from .connections import KEEP_SECONDS, ConnectionLimits, Seldom, protocol
@@ -156,7 +157,7 @@ async def serve(
         token = token_of(host.home)
         limits = ConnectionLimits()
         new = NewSession(options.agent, options.model, options.mode)
-        service = Service(host, vault, token, address.url, new, min(MAX_STREAMS, limits.most // 2))
+        service = _service(host, vault, token, address.url, new, min(MAX_STREAMS, limits.most // 2))
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token)
         for name in ("asyncio", "uvicorn.error"):
@@ -184,6 +185,15 @@ async def serve(
             running_file.unlink(missing_ok=True)
             if options.socket is not None:
                 options.socket.unlink(missing_ok=True)
+
+
+def _service(host: Host, *given: Any) -> Service:
+    """Return the service of this store: it runs turns, or leaves them to workers if the store is shared."""
+    if (inbox := inbox_of(host.store)) is None:
+        return Service(host, *given)
+    from .clustered import ClusterService
+
+    return ClusterService(inbox, host, *given)
 
 
 async def _end(service: Service, *, finish: bool) -> None:

@@ -193,6 +193,22 @@ class Service:
             )
         return task.result()
 
+    async def result_document(self, session: str, turn: str) -> Mapping[str, Any]:
+        """Return the result of a turn as ``run --output json`` prints it; see :meth:`result_of`."""
+        return (await self.result_of(session, turn)).as_json()
+
+    async def cancel(self, session: Session) -> tuple[bool, int]:
+        """Stop the turn that runs in a session; return whether one did here, and how many sub-agents in the background.
+
+        :raises RequestError: the turn runs in another process.
+        """
+        running, below = self.working_session(session.id) is not None, len(session.children.running)
+        if running or below:
+            session.cancel()
+        elif self.host.store.seems_held(session.id):
+            raise RequestError(409, "elsewhere", "the turn runs in another process", "stop it there")
+        return running, below
+
     async def _stored_result(self, session: str, turn: str) -> TurnResult:
         store = self.host.store
         run = next((run for run in await store.runs(session) if run.id == turn and not run.is_compaction), None)
@@ -220,7 +236,7 @@ class Service:
             try:
                 whole = await self._turn(session, wanted)
                 if schema is not None or not wanted.leave:
-                    whole = await whole_answer(session, whole, options._replace(key=""), schema)
+                    whole = await whole_answer(session, whole, options._replace(key="", turn=""), schema)
             except MoryflowError as error:
                 self._publish(session, begun, "turn.failed", error_json(error))
                 raise
@@ -252,15 +268,22 @@ class Service:
 
     async def _prepare(self, session: Session, wanted: PromptRequest) -> None:
         """Change to the requested agent and model. A refused prompt changes nothing, so a busy session is left as it is."""
-        if wanted.prompt is not None:
-            attachments_payload(wanted.prompt["files"], wanted.prompt["images"])
-        wanted.options.check()
-        session.check_choice(wanted.agent, wanted.model)
+        self.check(session, wanted)
         if wanted.queue or self._ahead[session.id] == 1:
             if wanted.agent is not None:
                 await session.set_agent(wanted.agent)
             if wanted.model is not None:
                 await session.set_model(wanted.model)
+
+    def check(self, session: Session, wanted: PromptRequest) -> None:
+        """Refuse a prompt that could not run.
+
+        :raises ConfigError: an attachment, an option, the agent or the model is wrong.
+        """
+        if wanted.prompt is not None:
+            attachments_payload(wanted.prompt["files"], wanted.prompt["images"])
+        wanted.options.check()
+        session.check_choice(wanted.agent, wanted.model)
 
     def _settle(self, session: Session, key: str, begun: asyncio.Future[str], done: asyncio.Task[TurnResult]) -> None:
         """Drop the session if its last prompt has ended, and report a turn that failed before it began to its caller."""

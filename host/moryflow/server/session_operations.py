@@ -408,7 +408,7 @@ async def resume(
 async def turn_result(at: Call, id: str, turn: str) -> Any:
     """Give the result of a turn; the end of one that began in this server is waited for."""
     row = await at.service.host.store.session(id)
-    return (await at.service.result_of(row.id, turn)).as_json()
+    return await at.service.result_document(row.id, turn)
 
 
 @operation("GET", "/sessions/{id}/trace", "turns with their hook calls, and what each plugin took")
@@ -443,9 +443,5 @@ async def nobody_left(at: Call, id: str) -> Any:
 async def cancel(at: Call, id: str) -> Any:
     """Stop the turn that runs, and its sub-agents; what they have is kept."""
     async with at.service.opened(id) as stopped:
-        running, below = at.service.working_session(stopped.id) is not None, len(stopped.children.running)
-        if running or below:
-            stopped.cancel()
-        elif at.service.host.store.seems_held(stopped.id):
-            raise RequestError(409, "elsewhere", "the turn runs in another process", "stop it there")
+        running, below = await at.service.cancel(stopped)
         return {"session": stopped.id, "stopped": running, "sub_agents": below}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .protocol import Outdated, SessionBusy, SessionLock, StaleEpoch, Store, StoreError
 from .records import (
@@ -28,6 +29,9 @@ from .records import (
     tree,
     unfinished,
 )
+
+if TYPE_CHECKING:
+    from .postgres.inbox import Inbox
 
 __all__ = [
     "DATABASE",
@@ -49,9 +53,11 @@ __all__ = [
     "StoreError",
     "Unfinished",
     "existing_store",
+    "inbox_of",
     "labels",
     "open_store",
     "path_to",
+    "store_url",
     "tree",
     "unfinished",
 ]
@@ -93,6 +99,15 @@ def _open_postgres(url: str, patience: float, lease: float) -> Store:
         message = f"a store in PostgreSQL needs psycopg, which is not installed ({error})"
         raise StoreError(message, code="invalid", next_step="python -m pip install 'moryflow[postgres]'") from error
     return PostgresStore.open(url, patience=patience, lease=lease)
+
+
+def inbox_of(store: Store) -> Inbox | None:
+    """Return what workers take from a store in PostgreSQL; ``None`` for a file."""
+    if type(store).__module__ != "moryflow.store.postgres.store":
+        return None
+    from .postgres.store import inbox_of as found
+
+    return found(store)
 
 
 def existing_store(home: Path) -> Store | None:

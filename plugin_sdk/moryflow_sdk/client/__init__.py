@@ -196,7 +196,7 @@ class ClientSession:
         """
         seen = int((await self._client.session(self.id, limit=1))["seq"])
         events = self._client.follow(seen, sessions=[self.id])
-        turn, ended = "", False
+        turn, ended, asks = "", False, options.get("on_ask", "prompt") == "prompt"
         try:
             async for event in events:
                 if event.type == "open" and not turn:
@@ -207,7 +207,9 @@ class ClientSession:
                 elif event.type not in ("open", "reset"):
                     yield event
                 if event.session == self.id and event.turn == turn:
-                    ended = ended or event.type == "turn.finish"
+                    # A worker does not wait for an answer: it ends here, and goes on with the same turn when there is one.
+                    paused = asks and event.data.get("end_reason") == "approval_required"
+                    ended = ended or (event.type == "turn.finish" and not paused)
                     if ended and event.type == "session.status":
                         return
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def has_ended(worker: str) -> bool:
         return True
     except OSError:
         return False
+    with suppress(OSError):  # a killed process stays listed until its parent has asked for its end
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return False
 
 

@@ -19,12 +19,13 @@ from moryflow.store.sql_store import SqlStore
 from moryflow.store.tables import execute, random_id
 
 from .database import PostgresConnection, PostgresDatabase
+from .inbox import Inbox
 from .processes import has_ended, process_of, worker_name
 from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, tree_end
 
 _POLL = 0.1
 # For how many seconds an answer about who holds which session is used again.
-_HELD_FOR = 0.25
+_HELD_FOR = 0.05
 _EVENT_SPAN = """SELECT coalesce((SELECT min(seq) FROM events), 0),
     coalesce((SELECT max(seq) FROM settled_events), (SELECT last_value - (NOT is_called)::int FROM event_numbers))"""
 _TAKE = f"""UPDATE sessions SET epoch = epoch + 1, used = {writing.USED}, worker = ?,
@@ -167,9 +168,9 @@ class PostgresStore(SqlStore):
     def seems_held(self, session: str) -> bool:
         moment = time.monotonic()
         if moment - self._held[0] > _HELD_FOR:
-            statement = "SELECT id FROM sessions WHERE until > clock_timestamp()"
+            statement = "SELECT id, worker FROM sessions WHERE until > clock_timestamp()"
             rows = self._database.run(lambda db: db.execute(statement).fetchall())
-            self._held = moment, frozenset(id for (id,) in rows)
+            self._held = moment, frozenset(id for id, worker in rows if not has_ended(worker))
         return session in self._held[1]
 
     async def delete(self, session: str) -> None:
@@ -217,3 +218,8 @@ class PostgresStore(SqlStore):
             return [hit(node, words) for _, node in reading.nodes_where(db, condition, values, skip_damaged=True)]
 
         return await self._database.read(work)
+
+
+def inbox_of(store: object) -> Inbox | None:
+    """Return the inbox of a store, or ``None`` if it is not in PostgreSQL."""
+    return Inbox(store._database) if isinstance(store, PostgresStore) else None

@@ -1,0 +1,85 @@
+"""Servers before workers: the same API, whichever process runs the turn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster_rig import MORYFLOW, ClusterRig
+from moryflow_sdk.client import Client, ClientError, connect
+
+
+@contextmanager
+def server(cluster: ClusterRig, home: str = "") -> Iterator[dict[str, str]]:
+    """A server; its first line."""
+    environment = {**cluster.environment, **({"MORYFLOW_HOME": home} if home else {}), "MORYFLOW_STORE": cluster.url}
+    command = [*MORYFLOW, "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=cluster.vault, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def client_of(said: dict[str, str]) -> Client:
+    return await connect(said["url"], Path(said["token_file"]).read_text().strip())
+
+
+async def test_a_prompt_to_a_server_runs_in_a_worker_and_streams_back(cluster: ClusterRig):
+    """`serve` with such a store enqueues; a client sees the events and the result as if the turn ran there (D87)."""
+    cluster.worker()
+    with server(cluster) as said:
+        client = await client_of(said)
+        session = client.session_of((await client.new_session(model="steps:2"))["id"])
+        events = [event async for event in session.stream("go m")]
+        turn = next(event.turn for event in events if event.turn)
+        assert (await client.turn_result(session.id, turn))["end_reason"] == "completed"
+    kinds = [event.type for event in events]
+    assert kinds.count("tool.result") == 2 and kinds[-1] == "session.status"
+    assert cluster.effects() == [("m", 1), ("m", 2)]
+
+
+async def test_a_question_reaches_a_client_of_another_server(cluster: ClusterRig, tmp_path: Path):
+    """Any number of servers: a prompt through one, its question answered through another."""
+    cluster.worker()
+    with server(cluster) as first, server(cluster, str(tmp_path / "second")) as second:
+        one, other = await client_of(first), await client_of(second)
+        session = one.session_of((await one.new_session(model="asks:1"))["id"])
+        kinds: list[str] = []
+        async for event in session.stream("go m"):
+            kinds.append(event.type)
+            if event.type == "permission.asked":
+                await other.reply(str(event.data["approval_id"]), reply="once", hash=str(event.data["hash"]))
+    assert kinds.count("tool.result") == 1 and "permission.replied" in kinds
+    assert cluster.effects() == [("m", 1)]
+
+
+async def test_a_busy_session_refuses_a_prompt_that_does_not_line_up(cluster: ClusterRig):
+    """As on one machine: 409 busy, unless it is to be queued; the same key is the same turn."""
+    with server(cluster) as said:
+        client = await client_of(said)
+        session = (await client.new_session(model="steps:1"))["id"]
+        first = (await client.prompt(session, "go m", key="k"))["turn"]
+        assert (await client.prompt(session, "go m", key="k"))["turn"] == first
+        with pytest.raises(ClientError, match="working on another prompt"):
+            await client.prompt(session, "and n")
+        second = (await client.prompt(session, "and n", queue=True))["turn"]
+        cluster.worker()
+        for turn in (first, second):
+            assert (await client.turn_result(session, turn))["end_reason"] == "completed"
+    assert cluster.effects() == [("m", 1), ("n", 1)]
+
+
+async def test_run_attach_is_a_client_of_the_cluster(cluster: ClusterRig):
+    """`run --attach URL` needs neither the database nor a worker of its own."""
+    cluster.worker()
+    with server(cluster):
+        said = cluster.command("run", "--attach", "-m", "steps:1", "go m")
+    assert (said.returncode, said.stdout.strip()) == (0, "done"), said.stderr
+    assert cluster.effects() == [("m", 1)]
