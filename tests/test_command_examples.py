@@ -191,4 +191,10 @@ def test_an_example_that_is_not_run_says_why():
         "moryflow plugin install -e ./moryflow-word-count",
         "moryflow plugin uninstall word-count",
         "moryflow plugin update word-count",
+        'moryflow schedule add "0 7 * * 1-5" "Write the daily note" --vault notes',
+        "moryflow schedule list",
+        "moryflow schedule remove 3adf10be",
+        "moryflow worker --queue notes --concurrency 8",
+        "moryflow worker drain",
+        "moryflow worker status",
     ]

@@ -34,7 +34,8 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
             {"approvals", "services", "agents", "plugins"},
             {"packages", "compaction", "telemetry"},
             {"runtime"},
-            {"authoring", "server", "acp"},
+            {"authoring", "cluster"},
+            {"server", "acp"},
             {"testing", "cli"},
         ),
     )

@@ -43,7 +43,7 @@ class _Work(NamedTuple):
     task: asyncio.Task[TurnResult]
 
 
-class Worker:
+class TurnWorker:
     """Takes turns from a store in PostgreSQL.
 
     :param queues: the names of the queues whose sessions it takes: those whose folders it has.

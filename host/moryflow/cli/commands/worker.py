@@ -37,7 +37,7 @@ def command(ctx: click.Context, flags: Flags, queues: tuple[str, ...], concurren
 
 async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: int) -> int:
     from moryflow.cluster.queue import ProcrastinateQueue
-    from moryflow.cluster.worker import Worker, say
+    from moryflow.cluster.worker import TurnWorker, say
     from moryflow.plugins.reload import Reloader
     from moryflow.store import store_url
     from moryflow.store.postgres.processes import worker_name
@@ -47,7 +47,7 @@ async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: 
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
     url = store_url(host.home) or host.config.get("store.url") or ""
-    worker = Worker(host, inbox, ProcrastinateQueue(url), worker_name(), queues, concurrency, say)
+    worker = TurnWorker(host, inbox, ProcrastinateQueue(url), worker_name(), queues, concurrency, say)
     if not flags.quiet:
         click.echo(f"takes turns of {', '.join(queues)}, {concurrency} at once; Ctrl-C hands over", err=True)
     reloader = Reloader(host)
