@@ -19,6 +19,7 @@ from moryflow.store.postgres.inbox import Inbox
 from moryflow.store.postgres.store import PostgresStore, inbox_of
 
 T = TypeVar("T")
+RULES = [{"domain": "bash", "pattern": "*", "decision": "allow"}]
 MORYFLOW = [sys.executable, "-m", "moryflow"]
 
 PLUGIN = '''
@@ -52,14 +53,15 @@ def note(mark, step):
     with open(OUTSIDE, "a") as file:
         file.write(f"{mark} {step} {os.getpid()}\\n")
 
-@tool(domain="read", timeout=60)
+@tool(domain="bash", timeout=60)
 async def work(step: int, mark: str) -> str:
     "Count a side effect outside."
-    await asyncio.sleep(PAUSE)
+    await asyncio.sleep(PAUSE / 2)
     note(mark, step)
+    await asyncio.sleep(PAUSE / 2)
     return f"step {step}"
 
-@tool(domain="bash")
+@tool
 async def danger(step: int, mark: str) -> str:
     "Do something that is asked about."
     note(mark, step)
@@ -96,7 +98,12 @@ class ClusterRig:
         (self.home / "plugins").mkdir(parents=True, exist_ok=True, mode=0o700)
         source = f"OUTSIDE, PAUSE = {str(self.outside)!r}, {self.pause}\n{PLUGIN}"
         self._write(self.home / "plugins" / "steps.py", source)
-        self._write(self.home / "config.jsonc", json.dumps({"store": {"url": self.url, "lease": self.lease}}))
+        self._write(
+            self.home / "config.jsonc",
+            json.dumps(
+                {"store": {"url": self.url, "lease": self.lease}, "agents": {"runtime": {"permission": {"rules": RULES}}}}
+            ),
+        )
         self.store = open_store(self.home, url=self.url, patience=10.0)
         assert isinstance(self.store, PostgresStore)
         inbox = inbox_of(self.store)
