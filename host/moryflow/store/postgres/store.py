@@ -26,8 +26,8 @@ from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, tree
 _POLL = 0.1
 # For how many seconds an answer about who holds which session is used again.
 _HELD_FOR = 0.05
-_EVENT_SPAN = """SELECT coalesce((SELECT min(seq) FROM events), 0),
-    coalesce((SELECT max(seq) FROM settled_events), (SELECT last_value - (NOT is_called)::int FROM event_numbers))"""
+# Not the last number that was handed out: a transaction that has one below it may still be open.
+_EVENT_SPAN = """SELECT coalesce((SELECT min(seq) FROM events), 0), coalesce((SELECT max(seq) FROM settled_events), 0)"""
 _TAKE = f"""UPDATE sessions SET epoch = epoch + 1, used = {writing.USED}, worker = ?,
     until = clock_timestamp() + make_interval(secs => ?)
     WHERE id = ? AND (until IS NULL OR until < clock_timestamp() OR worker = ?) RETURNING epoch"""
