@@ -166,11 +166,16 @@ class _Recorded:
         events: defaultdict[str, list[Event]] = defaultdict(list)
         for event in await store.events(row.id):
             events[event.turn or ""].append(event)
+        runs = list(await store.runs(row.id))
+        if not store.seems_held(row.id):  # the process of a turn without an end was killed
+            for place, run in enumerate(runs):
+                if not run.ended and events[run.id]:
+                    runs[place] = run._replace(ended=events[run.id][-1].ts, end_reason="interrupted")
         nodes = {node.id: node for node in await store.nodes(row.id)}
         answers = [node for node in nodes.values() if node.kind == "assistant"]
         return cls(
             row,
-            await store.runs(row.id),
+            runs,
             events,
             {call.id: call for call in await store.calls(row.id)},
             {asked.id: asked for asked in await store.approvals(row.id)},

@@ -10,11 +10,12 @@ from itertools import pairwise
 
 import pytest
 from moryflow import RunOptions
-from moryflow.store import open_store
+from moryflow.store import Commit, RunRow, open_store
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow.telemetry.collector import document, trace_parent
 from moryflow.telemetry.names import NAMES, SCHEMA_URL
 from moryflow.telemetry.spans import SpanOptions, TraceSpan, family_spans, spans
+from moryflow_sdk import Event
 
 from .conftest import attributes, flat, read
 
@@ -231,6 +232,27 @@ async def test_one_turn_alone_is_what_it_is_in_the_whole(rig) -> None:
         whole = [part async for part in spans(host.store, session.id, SpanOptions())]
         second = (await host.store.runs(session.id))[1].id
         assert [part async for part in spans(host.store, session.id, SpanOptions(), turn=second)] == [whole[1]]
+
+
+async def test_a_turn_whose_process_was_killed_is_traced_once_nobody_holds_it(rig) -> None:
+    """It ends with the last that was stored of it, as interrupted; while it runs it is left out (D, telemetry)."""
+    store = open_store(rig.home)
+    row = await store.create(vault="/v", agent="build", mode="agent", model="openai/gpt-5")
+    hold = await store.hold(row.id)
+    moments = ["2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z", "2026-01-01T00:00:03.000Z"]
+    kinds = [("turn.start", None), ("step.start", 1), ("session.status", 1)]
+    events = [
+        Event(type=kind, session=row.id, turn="t_1", step=step, ts=moment, data={})
+        for (kind, step), moment in zip(kinds, moments, strict=True)
+    ]
+    run = RunRow("t_1", row.id, "main", "build", "openai/gpt-5", "", started=moments[0])
+    await hold.commit(Commit(runs=[run], events=events))
+    assert [part async for part in spans(store, row.id, PLAIN)] == []
+    hold.release()
+    ((turn, chat),) = [part async for part in spans(store, row.id, PLAIN)]
+    store.close()
+    assert (turn.end - turn.start, turn.attributes["error"]) == (3_000_000_000, "interrupted")
+    assert (chat.name, chat.end - chat.start, chat.attributes["provider"]) == ("chat openai/gpt-5", 2_000_000_000, "openai")
 
 
 async def test_a_session_of_an_old_store_is_traced(rig) -> None:
