@@ -58,6 +58,7 @@ class StoreSettings(Settings):
             pattern=r"^postgres(ql)?://",
         ),
     ] = None
+    outputs: Annotated[str | None, Meta("where stored outputs of over 256 KB are copied to: `s3://BUCKET/PREFIX`")] = None
     lease: Annotated[float, Meta("seconds after which another process may go on, in PostgreSQL", ge=2, le=3600)] = 30.0
 
 

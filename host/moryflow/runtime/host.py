@@ -80,7 +80,8 @@ class Host:
         """The session store, opened when first needed."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         url = os.environ.get("MORYFLOW_STORE") or self.config.get("store.url") or ""
-        return open_store(self.home, url=url, lease=self.config.get("store.lease", 30.0))
+        lease, outputs = self.config.get("store.lease", 30.0), self.config.get("store.outputs") or ""
+        return open_store(self.home, url=url, lease=lease, outputs=outputs)
 
     @cached_property
     def surroundings(self) -> TurnDependencies:

@@ -58,8 +58,13 @@ class TurnRows:
         self._store = scope.around.store
 
     async def add(self, artifact: Artifact) -> None:
-        """Keep a new record."""
+        """Keep a new record, and a copy of the file if the store is shared."""
+        await self._store.keep_output(artifact)
         self._scope.artifacts.append(artifact)
+
+    async def copy(self, artifact: Artifact, offset: int, limit: int) -> bytes | None:
+        """Return a part of the copy in a shared store."""
+        return await self._store.output(artifact, offset, limit)
 
     async def get(self, artifact: str) -> Artifact | None:
         waiting = next((item for item in self._scope.artifacts if item.id == artifact), None)
@@ -120,6 +125,8 @@ class ArtifactService:
         try:
             return await asyncio.to_thread(read, _place_of(path), path.name, max(offset, 0), max(limit, 0))
         except FileNotFoundError:
+            if (copy := await self._rows.copy(row, max(offset, 0), max(limit, 0))) is not None:
+                return copy  # it was made on another machine
             await self._rows.expire(row.id)
             raise _expiry_error(row) from None
         except OSError as error:

@@ -65,16 +65,17 @@ __all__ = [
 DATABASE = "sessions.db"
 
 
-def open_store(home: Path, *, url: str | None = None, patience: float = 5.0, lease: float = 30.0) -> Store:
+def open_store(home: Path, *, url: str | None = None, patience: float = 5.0, lease: float = 30.0, outputs: str = "") -> Store:
     """Open the session store of a home folder; create or migrate it if necessary.
 
     :param url: a PostgreSQL database that holds the sessions; empty: the file in the folder; ``None``: see :func:`store_url`.
     :param patience: seconds to wait for another process's lock, or for the database, before raising ``locked``.
     :param lease: seconds after which a session in PostgreSQL whose holder says nothing may be taken over.
+    :param outputs: the object store for large outputs of a store in PostgreSQL.
     :raises StoreError: the store is of a newer version or of another program, or cannot be used.
     """
     if url := store_url(home) if url is None else url:
-        return _open_postgres(url, patience, lease)
+        return _open_postgres(url, patience, lease, outputs)
     from .sqlite.store import SqliteStore
 
     return SqliteStore.open(home / DATABASE, patience=patience)
@@ -92,13 +93,13 @@ def store_url(home: Path) -> str:
     return ""
 
 
-def _open_postgres(url: str, patience: float, lease: float) -> Store:
+def _open_postgres(url: str, patience: float, lease: float, outputs: str) -> Store:
     try:
         from .postgres.store import PostgresStore
     except ImportError as error:
         message = f"a store in PostgreSQL needs psycopg, which is not installed ({error})"
         raise StoreError(message, code="invalid", next_step="python -m pip install 'moryflow[postgres]'") from error
-    return PostgresStore.open(url, patience=patience, lease=lease)
+    return PostgresStore.open(url, patience=patience, lease=lease, outputs=outputs)
 
 
 def inbox_of(store: Store) -> Inbox | None:

@@ -321,6 +321,14 @@ class Store(Protocol):
         """Change the `state`, `expires` or `path` of an output's record."""
         ...
 
+    async def keep_output(self, artifact: Artifact) -> None:
+        """Keep a copy of an output's file where every machine that has this store can read it, if this one is shared."""
+        ...
+
+    async def output(self, artifact: Artifact, offset: int, limit: int) -> bytes | None:
+        """Return at most `limit` bytes of that copy from `offset`; ``None`` if there is none."""
+        ...
+
     async def plugin_state(self, session: str) -> dict[tuple[str, str], Any]:
         """Return the plugins' state in a session: ``(plugin, "session" or "turn:<id>")`` → JSON value."""
         ...

@@ -125,6 +125,8 @@ BEGIN
     DELETE FROM artifacts WHERE session = NEW.session;
     DELETE FROM approvals WHERE session = NEW.session;
     DELETE FROM plugin_state WHERE session = NEW.session;
+    DELETE FROM outputs WHERE session = NEW.session;
+    DELETE FROM prompts WHERE session = NEW.session;
     DELETE FROM sessions WHERE id = NEW.session;
     UPDATE purges SET finished = to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
         WHERE number = NEW.number;
@@ -206,6 +208,7 @@ CREATE TABLE workers (
     name {_T} PRIMARY KEY, queues text[] NOT NULL, concurrency int NOT NULL, running int NOT NULL DEFAULT 0,
     plugin_set {_T} NOT NULL, lost bigint NOT NULL DEFAULT 0, started timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen timestamptz NOT NULL DEFAULT clock_timestamp(), drain boolean NOT NULL DEFAULT false);
+CREATE TABLE outputs (session {_T} NOT NULL, id {_T} NOT NULL, data bytea NOT NULL, PRIMARY KEY (session, id));
 CREATE TABLE schedules (
     id {_T} PRIMARY KEY, cron {_T} NOT NULL, prompt {_T} NOT NULL, vault {_T} NOT NULL, agent {_T}, model {_T},
     owner {_T} NOT NULL, queue {_T} NOT NULL, next timestamptz NOT NULL, last timestamptz, last_session {_T},

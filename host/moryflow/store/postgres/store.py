@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Self
 
+from moryflow_sdk import Artifact
+
 from moryflow.base.events import now
 from moryflow.store import queries as reading
 from moryflow.store import statements as writing
@@ -20,6 +22,7 @@ from moryflow.store.tables import execute, random_id
 
 from .database import PostgresConnection, PostgresDatabase
 from .inbox import Inbox
+from .outputs import Outputs
 from .processes import has_ended, process_of, worker_name
 from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, tree_end
 
@@ -44,24 +47,26 @@ class PostgresStore(SqlStore):
 
     _EVENTS = "settled_events"
 
-    def __init__(self, database: PostgresDatabase, identity: str, worker: str, lease: float) -> None:
+    def __init__(self, database: PostgresDatabase, identity: str, worker: str, lease: float, outputs: str) -> None:
         super().__init__(database)
         self._database = database
         self._identity = identity
         self._worker = worker
         self._lease = lease
+        self._outputs = Outputs(database, outputs)
         self._held: tuple[float, frozenset[str]] = (0.0, frozenset())
         self._releasing: dict[str, Future[None]] = {}
 
     @classmethod
-    def open(cls, url: str, *, patience: float = 5.0, worker: str = "", lease: float = LEASE) -> Self:
+    def open(cls, url: str, *, patience: float = 5.0, lease: float = LEASE, outputs: str = "") -> Self:
         """Open the store that `url` names; create or migrate its tables if necessary.
 
         :param lease: seconds after which a session whose holder says nothing may be taken over.
+        :param outputs: the object store for large outputs.
         :raises StoreError: the database cannot be reached, refuses the user, or is of a newer version.
         """
         database = PostgresDatabase(url, patience=patience)
-        return cls(database, database.open(), worker or worker_name(), lease)
+        return cls(database, database.open(), worker_name(), lease, outputs)
 
     @property
     def notices(self) -> list[str]:
@@ -172,6 +177,17 @@ class PostgresStore(SqlStore):
             rows = self._database.run(lambda db: db.execute(statement).fetchall())
             self._held = moment, frozenset(id for id, worker in rows if not has_ended(worker))
         return session in self._held[1]
+
+    async def keep_output(self, artifact: Artifact) -> None:
+        await self._outputs.keep(artifact)
+
+    async def output(self, artifact: Artifact, offset: int, limit: int) -> bytes | None:
+        return await self._outputs.read(artifact, offset, limit)
+
+    async def update_artifact(self, artifact_id: str, **changes: Any) -> None:
+        await super().update_artifact(artifact_id, **changes)
+        if changes.get("state") == "expired":
+            await self._outputs.forget(artifact_id)
 
     async def delete(self, session: str) -> None:
         held = "SELECT id FROM sessions WHERE id = ? AND until > clock_timestamp()"

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from moryflow_sdk import Artifact
+
 from moryflow.base.events import now
 from moryflow.store import queries as reading
 from moryflow.store import statements as writing
@@ -129,6 +131,12 @@ class SqliteStore(SqlStore):
 
     def seems_held(self, session: str) -> bool:
         return session_lock(self._database.path.parent, session).seems_held()
+
+    async def keep_output(self, artifact: Artifact) -> None:
+        pass  # its file is on this machine, as is everybody who reads it
+
+    async def output(self, artifact: Artifact, offset: int, limit: int) -> bytes | None:
+        return None
 
     async def delete(self, session: str) -> None:
         from .search import forget, rewind
