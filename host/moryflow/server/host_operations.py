@@ -78,7 +78,7 @@ async def metrics(at: Call) -> Any:
         gauge("moryflow_events_last_seq", "The number of the last event of the store.", service.events.head),
         gauge("moryflow_approvals_pending", "Questions that wait for an answer, of all processes.", pending),
     ]
-    text = prometheus([*gauges, *await service.counters.families()])
+    text = prometheus([*gauges, *await service.counters.families(), *await service.more_metrics()])
     return Response(text, media_type="text/plain; version=0.0.4")
 
 

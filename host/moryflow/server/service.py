@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from moryflow.runtime.subagents import whole_answer
 from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 
 from .events import EventFollower
-from .metrics import Counters
+from .metrics import Counters, Family
 from .replies import RequestError
 
 # Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect.
@@ -119,6 +119,10 @@ class Service:
     def turns(self) -> int:
         """How many turns run here."""
         return self._prompts.total()
+
+    async def more_metrics(self) -> Sequence[Family]:
+        """Return figures that only a kind of service has, such as the depth of a queue."""
+        return ()
 
     async def session(self, name: str) -> Session:
         """Return the session called `name`: the one that this server works in, else the stored one.

@@ -347,8 +347,8 @@ class _TurnSpans:
         if row is None:
             return
         end = _ns(row.replied_at or event.ts)
-        about = {"call": call, "tool": row.request.get("tool"), "cause": row.kind, "by": row.by}
-        about["reply"] = row.reply or row.state
+        about = {"call": call, "tool": row.request.get("tool"), "cause": row.kind, "by": event.data.get("by")}
+        about["reply"] = event.data.get("reply") or "expired"
         id = span_id(event.session, row.id)
         self.made.append(self._span(id, span_id(event.session, call), "question", _ns(row.created), end, about))
 

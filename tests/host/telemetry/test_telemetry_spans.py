@@ -234,6 +234,20 @@ async def test_one_turn_alone_is_what_it_is_in_the_whole(rig) -> None:
         assert [part async for part in spans(host.store, session.id, SpanOptions(), turn=second)] == [whole[1]]
 
 
+async def test_both_stores_give_the_same_spans(rig, postgres) -> None:
+    """Only the store's protocol is read, so a session that moved to PostgreSQL is traced as before (D, telemetry)."""
+    session = await worked(rig, *turns(rig))
+    options = SpanOptions(content=True, hooks=True)
+    before = await exported(rig, session, options)
+    file, database = open_store(rig.home, url=""), open_store(rig.home, url=postgres.schema_url("telemetry"))
+    try:
+        await database.import_([line async for line in file.export(session)], str(rig.vault))
+        assert [span async for part in family_spans(database, session, options) for span in part] == before
+    finally:
+        file.close()
+        database.close()
+
+
 async def test_a_turn_whose_process_was_killed_is_traced_once_nobody_holds_it(rig) -> None:
     """It ends with the last that was stored of it, as interrupted; while it runs it is left out (D, telemetry)."""
     store = open_store(rig.home)
