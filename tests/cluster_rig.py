@@ -135,12 +135,16 @@ class ClusterRig:
             [*MORYFLOW, *arguments], capture_output=True, text=True, env=self.environment, check=False, cwd=self.vault
         )
 
-    async def ask(self, text: str, model: str = "steps:3", session: str = "", **options: Any) -> tuple[str, str]:
+    async def ask(
+        self, text: str, model: str = "steps:3", session: str = "", owner: str = "", **options: Any
+    ) -> tuple[str, str]:
         """Ask for a turn as a server does; return the session and the turn."""
         if not session:
             session = (await self.store.create(vault=str(self.vault), agent="build", mode="agent", model=model)).id
         body = {"prompt": {"text": text}, "options": {"on_ask": "prompt", **options}, "leave": True}
-        return session, await self.inbox.add(session, new_turn_id(), body)
+        if owner:
+            await self.inbox.set_owner(session, owner)
+        return session, await self.inbox.add(session, new_turn_id(), body, owner=owner)
 
     async def result(self, turn: str, patience: float = 60.0) -> tuple[str, Any]:
         """Wait for the end of a turn; return its state and its result."""

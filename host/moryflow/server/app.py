@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -128,7 +128,8 @@ def application(service: Service, access: Access) -> Guard:
     page = [Route("/", _page_file, methods=["GET"]), Route("/page/{name}", _page_file, methods=["GET"])]
     routes = [Route(path, _endpoint(service, path, by_method), methods=[*by_method]) for path, by_method in paths.items()]
     handlers = {MoryflowError: _error_reply, HTTPException: _no_route, ClientDisconnect: _nobody_there, Exception: _crash_reply}
-    return Guard(Starlette(routes=[*page, *routes], exception_handlers=handlers), access)
+    users = service.owners.user_of if service.owners is not None else None
+    return Guard(Starlette(routes=[*page, *routes], exception_handlers=handlers), access, users)
 
 
 def _endpoint(service: Service, path: str, by_method: Mapping[str, Operation]) -> Any:
@@ -222,15 +223,18 @@ def _is_number(text: str) -> bool:
 class Guard:
     """Passes accepted requests to `app`, and answers all others itself."""
 
-    def __init__(self, app: Any, access: Access) -> None:
+    def __init__(self, app: Any, access: Access, users: Callable[[str], Awaitable[str | None]] | None = None) -> None:
         self._app = app
         self._access = access
+        self._users = users
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         refusal = self._access.refusal(scope["path"], list(scope["headers"]))
+        if refusal is not None and refusal[0] == 401 and self._users is not None:
+            refusal = await self._refusal_of_user(scope, refusal)
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -241,6 +245,20 @@ class Guard:
             await refused(scope, receive, _with_headers(send))
             return
         await self._app(scope, _limited(receive), _with_headers(send))
+
+    async def _refusal_of_user(self, scope: Any, refusal: tuple[int, str, str, str]) -> tuple[int, str, str, str] | None:
+        """Accept the token of a user in place of the server's own; the scope then names the user."""
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"authorization"]
+        token = given[0].partition(" ")[2].strip() if len(given) == 1 else ""
+        assert self._users is not None
+        try:
+            user = await self._users(token) if token else None
+        except MoryflowError as error:  # a gate that cannot look is closed
+            return 503, "locked", error.message, error.next_step
+        if user is None:
+            return refusal
+        scope["moryflow.user"] = user
+        return self._access._replace(token=token).refusal(scope["path"], list(scope["headers"]))
 
 
 def _limited(receive: Any) -> Any:

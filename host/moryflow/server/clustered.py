@@ -6,7 +6,7 @@ Any number of servers may stand before one store; each sees the events of all wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,8 @@ from moryflow.runtime.session import Session, new_turn_id
 from moryflow.store import SessionBusy
 from moryflow.store.postgres.inbox import Inbox
 
+from .metrics import Family, gauge
+from .owners import Owners
 from .replies import RequestError
 from .service import PromptRequest, Service
 
@@ -31,12 +33,24 @@ class ClusterService(Service):
     def __init__(self, inbox: Inbox, *given: Any) -> None:
         super().__init__(*given)
         self._inbox = inbox
+        self.owners = Owners(self.host.store, inbox)
         self._awaited: dict[str, asyncio.Future[End]] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def turns(self) -> int:
         return len(self._awaited)
+
+    async def more_metrics(self) -> Sequence[Family]:
+        depth, workers = await self._inbox.depth(), await self._inbox.workers()
+        oldest = max((age for _, age in depth.values()), default=0.0)
+        waiting = [("", (("queue", queue),), float(count)) for queue, (count, _) in sorted(depth.items())]
+        return (
+            Family("moryflow_queue_depth", "gauge", "Prompts that wait for a worker.", waiting),
+            gauge("moryflow_queue_oldest_seconds", "How long the oldest has.", oldest),
+            gauge("moryflow_workers", "Workers that reported within a minute.", len(workers)),
+            gauge("moryflow_lease_losses", "Sessions taken over from the workers that are there.", await self._inbox.lost()),
+        )
 
     async def begin(self, session: Session, wanted: PromptRequest, environment: Mapping[str, str] | None = None) -> str:
         if self.stopping:
@@ -47,7 +61,9 @@ class ClusterService(Service):
             "prompt": wanted.prompt, "options": {**options, "key": "", "turn": ""}, "schema": wanted.options.schema,
             "leave": wanted.leave, "agent": wanted.agent, "model": wanted.model,
         }  # fmt: skip
-        turn = await self._inbox.add(session.id, new_turn_id(), body, key=wanted.options.key, line_up=wanted.queue)
+        owner = (await self._inbox.owners([session.id])).get(session.id, "")
+        key, line_up = wanted.options.key, wanted.queue
+        turn = await self._inbox.add(session.id, new_turn_id(), body, key=key, owner=owner, line_up=line_up)
         self.let_go(session)
         if not turn:
             message = f"session {session.id} is working on another prompt"

@@ -38,6 +38,11 @@ class Call:
     service: Service
     request: Request
 
+    @property
+    def user(self) -> str:
+        """Whose token the request has; empty: the administrator's."""
+        return self.request.scope.get("moryflow.user", "")
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -83,8 +88,14 @@ class Operation:
 
         :raises MoryflowError: the request is invalid, or the operation failed.
         """
+        at = Call(service, request)
+        owners = service.owners if at.user else None
+        if owners is not None:
+            await owners.permit(self.path, request, at.user)
         given = {**(await self._given(request)), **{name: request.path_params[name] for name in self.in_path}}
-        reply = await self.handler(Call(service, request), **self._checked(given))
+        reply = await self.handler(at, **self._checked(given))
+        if owners is not None and not isinstance(reply, Response):
+            reply = await owners.own(self.method, self.path, reply, at.user)
         return reply if isinstance(reply, Response) else json_reply(reply, self.status)
 
     async def _given(self, request: Request) -> Mapping[str, Any]:

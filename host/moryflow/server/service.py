@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, Event, MoryflowError
 from moryflow_sdk.support.own_files import try_lock
@@ -33,6 +33,9 @@ from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 from .events import EventFollower
 from .metrics import Counters, Family
 from .replies import RequestError
+
+if TYPE_CHECKING:
+    from .owners import Owners
 
 # Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect.
 FOLDER, TOKEN, RUNNING = "server", "token", "running.json"
@@ -95,6 +98,8 @@ class Service:
     def __init__(self, host: Host, vault: Path, token: str, address: str, new: NewSession, most_streams: int) -> None:
         self.host, self.vault, self.address, self.new, self.most_streams = host, vault, address, new, most_streams
         self.codes = Codes(token)
+        self.owners: Owners | None = None
+        """Who may do what, if the store is shared."""
         self.events = EventFollower(host.store, host.bus)
         self.started = now()
         self.counters = Counters(host.store, self.started)

@@ -60,8 +60,12 @@ async def sessions(
     all: Annotated[bool, "hidden ones too: sub-agents, and single tool calls"] = False,
 ) -> Any:
     """List sessions, last used first."""
-    store = at.service.host.store
-    rows = await store.sessions(max(1, min(limit, MAX_ROWS)), vault=vault, purpose=None if all else "main")
+    store, limit = at.service.host.store, max(1, min(limit, MAX_ROWS))
+    if at.user and at.service.owners is not None:
+        rows = [await store.session(id) for id in await at.service.owners.sessions_of(at.user, limit)]
+        rows = [row for row in rows if vault in (None, row.vault)]
+    else:
+        rows = await store.sessions(limit, vault=vault, purpose=None if all else "main")
     busy = [at.service.working_session(row.id) is not None or store.seems_held(row.id) for row in rows]
     return [{**await _described(at, row), "busy": is_busy} for row, is_busy in zip(rows, busy, strict=True)]
 

@@ -83,3 +83,40 @@ async def test_run_attach_is_a_client_of_the_cluster(cluster: ClusterRig):
         said = cluster.command("run", "--attach", "-m", "steps:1", "go m")
     assert (said.returncode, said.stdout.strip()) == (0, "done"), said.stderr
     assert cluster.effects() == [("m", 1)]
+
+
+async def test_a_user_reads_and_changes_only_their_own_sessions(cluster: ClusterRig):
+    """One token per user; another's session looks as if it were not there, and the rest is the administrator's (D87)."""
+    ada, bob = (cluster.command("serve", "tokens", "add", name).stdout.strip() for name in ("ada", "bob"))
+    cluster.worker()
+    with server(cluster) as said:
+        admin = await client_of(said)
+        hers, his = await connect(said["url"], ada), await connect(said["url"], bob)
+        session = (await hers.new_session(model="asks:1"))["id"]
+        turn = (await hers.prompt(session, "go m"))["turn"]
+
+        async def asked() -> dict[str, str] | None:
+            return next(iter(await hers.approvals()), None)
+
+        question = await cluster.until(asked)
+        assert [row["id"] for row in await hers.sessions()] == [session]
+        assert await his.sessions() == await his.approvals() == await his.search("go") == []
+        assert [row["id"] for row in await admin.sessions()] == [session]
+        for refused in (
+            his.session(session), his.prompt(session, "mine now"), his.approval(question["id"]), his.remove_session(session),
+            his.reply(question["id"], reply="once", hash=question["request"]["hash"]), his.turn_result(session, turn),
+        ):  # fmt: skip
+            with pytest.raises(ClientError, match="there is no"):
+                await refused
+        for refused in (his.config(), his.stats(), his.new_code(), his.metrics()):
+            with pytest.raises(ClientError, match="administrator"):
+                await refused
+        await hers.reply(question["id"], reply="once", hash=question["request"]["hash"])
+        assert (await hers.turn_result(session, turn))["end_reason"] == "completed"
+        copy = (await hers.fork(session))["id"]
+        assert {row["id"] for row in await hers.sessions()} == {session, copy}
+        assert "moryflow_workers 1" in str(await admin.metrics())
+        assert cluster.command("serve", "tokens", "revoke", "bob").returncode == 0
+    with server(cluster) as said, pytest.raises(ClientError, match="token"):
+        await (await connect(said["url"], bob)).sessions()
+    assert "ada" in cluster.command("serve", "tokens", "list").stdout

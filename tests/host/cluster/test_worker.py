@@ -150,6 +150,19 @@ async def test_a_session_waits_for_a_worker_of_its_queue(cluster: ClusterRig):
     assert (await cluster.result(turn))[0] == (await cluster.result(other))[0] == "done"
 
 
+async def test_a_user_with_many_prompts_does_not_starve_another(make_cluster: Callable[..., ClusterRig]):
+    """Who has many prompts waiting comes after who has few (D87)."""
+    cluster = make_cluster(pause=0.1)
+    cluster.worker("--concurrency", "1")
+    _, warm = await cluster.ask("warm w", model="steps:1")
+    await cluster.result(warm)
+    for number in range(20):
+        await cluster.ask(f"many a{number}", model="steps:1", owner="ada")
+    _, turn = await cluster.ask("one b", model="steps:1", owner="bob")
+    await cluster.result(turn)
+    assert len([mark for mark, _ in cluster.effects() if mark.startswith("a")]) < 10
+
+
 async def test_status_names_the_workers_and_drain_ends_them(cluster: ClusterRig):
     """`worker status` shows who works, and `worker drain` ends them from anywhere."""
     worker = cluster.worker("--concurrency", "3")

@@ -12,10 +12,12 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import own_home, with_host
-from moryflow.cli.options import MODE, Flags, asking_options
+from moryflow.cli.options import MODE, Flags, NounGroup, asking_options
 from moryflow.cli.terminal import as_json, show
 from moryflow.cli.terminal.interrupts import stop_on_signals
 from moryflow.cli.terminal.streams import stdout
+
+from .serve_tokens import tokens
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -32,7 +34,7 @@ class _ServeWords(TypedDict):
     mode: str | None
 
 
-@click.command("serve")
+@click.group("serve", cls=NounGroup, invoke_without_command=True)
 @click.option("--host", "address", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8427, show_default=True, help="0 takes a free one.")
 @click.option("--socket", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
@@ -45,17 +47,25 @@ class _ServeWords(TypedDict):
 @click.option("--agent", help="The agent of new sessions that name none.")
 @click.option("--mode", type=MODE, help="The mode of new sessions that name none.")
 @asking_options
-def command(flags: Flags, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]) -> int:
+@click.pass_context
+def command(
+    ctx: click.Context, flags: Flags, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]
+) -> int:
     """Serve the page and the HTTP API: every session of this machine, in a browser.
 
     Ctrl-C ends the server. The link holds for ten minutes and for one browser; --link prints another.
     """
+    if ctx.invoked_subcommand:
+        return 0
     if link:
         return _another_link(flags)
     from moryflow.server.listener import ServeOptions
 
     options = ServeOptions(host=address, finish=on_stop == "finish", **given)
     return with_host(flags, lambda host: _serve(host, flags, options, browse))
+
+
+command.add_command(tokens)
 
 
 async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) -> int:

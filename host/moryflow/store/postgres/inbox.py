@@ -212,6 +212,11 @@ class Inbox:
         statement = "UPDATE sessions SET queue = ?, owner = ? WHERE id = ?"
         await self._database.statement(lambda to: to.execute(statement, (queue, owner, session)))
 
+    async def lost(self) -> int:
+        """Return how many sessions were taken over from the workers that are there."""
+        statement = "SELECT coalesce(sum(lost), 0)::bigint FROM workers"
+        return (await self._database.statement(lambda db: db.execute(statement).fetchone()))[0]  # type: ignore[index]
+
     async def add_schedule(self, schedule: Schedule) -> None:
         columns = ", ".join(Schedule._fields)
         statement = f"INSERT INTO schedules ({columns}) VALUES ({', '.join('?' * len(schedule))})"
@@ -244,3 +249,43 @@ class Inbox:
     async def began(self, schedule: str, session: str) -> None:
         statement = "UPDATE schedules SET last_session = ? WHERE id = ?"
         await self._database.statement(lambda to: to.execute(statement, (session, schedule)))
+
+    async def add_user(self, name: str, hashed: str) -> bool:
+        """Store a user with the hash of their token, in place of an older one; return whether there was one."""
+        statement = """INSERT INTO users (name, hash) VALUES (?, ?) ON CONFLICT (name)
+            DO UPDATE SET hash = excluded.hash, created = clock_timestamp() RETURNING xmax <> 0"""
+        return bool((await self._database.statement(lambda to: to.execute(statement, (name, hashed)).fetchone()))[0])  # type: ignore[index]
+
+    async def users(self) -> list[tuple[str, datetime, int]]:
+        """Return each user with when their token was made, and how many sessions are theirs."""
+        statement = """SELECT name, created, (SELECT count(*) FROM sessions WHERE owner = name) FROM users ORDER BY name"""
+        return [tuple(row) for row in await self._database.statement(lambda db: db.execute(statement).fetchall())]
+
+    async def revoke(self, name: str) -> bool:
+        """Remove a user's token; their sessions stay. Return whether there was one."""
+        statement = "DELETE FROM users WHERE name = ? RETURNING 1"
+        return bool(await self._database.statement(lambda to: to.execute(statement, (name,)).fetchone()))
+
+    async def user_of(self, hashed: str) -> str | None:
+        """Return the user whose token has this hash."""
+        statement = "SELECT name FROM users WHERE hash = ?"
+        found = await self._database.statement(lambda db: db.execute(statement, (hashed,)).fetchone())
+        return found[0] if found else None
+
+    async def owners(self, sessions: Collection[str]) -> dict[str, str]:
+        """Return whose each of `sessions` is."""
+        statement = "SELECT id, owner FROM sessions WHERE id = ANY(?)"
+        return dict(await self._database.statement(lambda db: db.execute(statement, (list(sessions),)).fetchall()))
+
+    async def set_owner(self, session: str, owner: str) -> None:
+        """Say whose a session is, with those of its sub-agents."""
+        statement = """WITH RECURSIVE family AS (SELECT id FROM sessions WHERE id = ?
+            UNION SELECT s.id FROM sessions AS s JOIN family ON s.parent = family.id)
+            UPDATE sessions SET owner = ? WHERE id IN (SELECT id FROM family)"""
+        await self._database.statement(lambda to: to.execute(statement, (session, owner)))
+
+    async def sessions_of(self, owner: str, limit: int) -> list[str]:
+        """Return the ids of a user's main sessions, the last used first."""
+        statement = "SELECT id FROM sessions WHERE owner = ? AND owner <> '' AND purpose = 'main' ORDER BY used DESC LIMIT ?"
+        rows = await self._database.statement(lambda db: db.execute(statement, (owner, limit)).fetchall())
+        return [id for (id,) in rows]

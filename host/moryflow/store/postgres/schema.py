@@ -213,6 +213,20 @@ CREATE TABLE schedules (
     id {_T} PRIMARY KEY, cron {_T} NOT NULL, prompt {_T} NOT NULL, vault {_T} NOT NULL, agent {_T}, model {_T},
     owner {_T} NOT NULL, queue {_T} NOT NULL, next timestamptz NOT NULL, last timestamptz, last_session {_T},
     created timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE TABLE users (name {_T} PRIMARY KEY, hash {_T} NOT NULL UNIQUE,
+    created timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE INDEX sessions_owner ON sessions (owner, used) WHERE owner <> '';
+-- A copy and a sub-agent's session belong to whoever has the original, and stay with its workers.
+CREATE FUNCTION inherit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT owner, queue INTO NEW.owner, NEW.queue FROM sessions
+        WHERE id = coalesce(NEW.parent, NEW.origin::json->>'session');
+    NEW.owner := coalesce(NEW.owner, '');
+    NEW.queue := coalesce(NEW.queue, 'default');
+    RETURN NEW;
+END $$;
+CREATE TRIGGER copies_inherit BEFORE INSERT ON sessions
+    FOR EACH ROW WHEN (NEW.parent IS NOT NULL OR NEW.origin IS NOT NULL) EXECUTE FUNCTION inherit();
 ALTER TABLE sessions ADD COLUMN stop boolean NOT NULL DEFAULT false,
     ADD COLUMN asked_at timestamptz NOT NULL DEFAULT clock_timestamp();
 CREATE FUNCTION answered() RETURNS trigger LANGUAGE plpgsql AS $$
