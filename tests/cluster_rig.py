@@ -29,7 +29,7 @@ from moryflow_sdk import *
 class Steps(BaseProvider):
     """``steps:N``: call the tool `work` N times, one after another, then say done; ``asks:N``: `danger` in its place."""
     name = "steps"
-    prefixes = ("steps:", "asks:")
+    prefixes = ("steps:", "asks:", "again:")
 
     def find(self, model):
         kind, _, count = model.partition(":")
@@ -45,7 +45,7 @@ class Steps(BaseProvider):
             yield TextDelta(text="done")
             yield Finished(reason="stop", usage=Usage(input=10, output=1))
             return
-        name = "danger" if kind == "asks" else "work"
+        name = {"asks": "danger", "again": "again"}.get(kind, "work")
         call = ToolRequest(id=f"c{prompts[-1]}_{done}", name=name, arguments=json.dumps({"step": done + 1, "mark": mark}))
         yield Finished(reason="tool_calls", tool_calls=(call,), usage=Usage(input=10, output=1))
 
@@ -61,6 +61,13 @@ async def work(step: int, mark: str) -> str:
     await asyncio.sleep(PAUSE / 2)
     return f"step {step}"
 
+@tool(domain="bash", retry_safe=True, timeout=60)
+async def again(step: int, mark: str, context: ToolContext) -> str:
+    "Count a side effect under its key."
+    note(mark + ":" + context.call.id, step)
+    await asyncio.sleep(PAUSE)
+    return f"step {step}"
+
 @tool
 async def danger(step: int, mark: str) -> str:
     "Do something that is asked about."
@@ -73,7 +80,7 @@ def models():
 
 @hookimpl
 def tools():
-    return [work, danger]
+    return [work, again, danger]
 '''
 
 

@@ -40,6 +40,8 @@ class Tool:
         would do the same. It is called again after the answer, and if the text has changed the user is asked again.
     :param remarks: parameters that only comment on a call, such as its purpose. Calls that differ in nothing else count as
         equal, for example when an agent goes in circles.
+    :param retry_safe: whether the body may run again, with the same ``call.id``, after its process died in the middle of it;
+        otherwise the call gets the result ``interrupted``. Let `call.id` be the key of the effect, so that it happens once.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
     :param more_time: what the user can do if `timeout` is too short; the error of a call that ran out of time says it. If it is
@@ -54,6 +56,7 @@ class Tool:
     domain: Domain = "tool"
     targets: TargetsFunction | None = None
     parallel_safe: bool = False
+    retry_safe: bool = False
     timeout: float | None = None
     more_time: str = ""
     offered: Callable[[ModelInfo], bool] | None = None
@@ -135,6 +138,7 @@ def tool(
     domain: DomainName = "tool",
     targets: TargetsFunction | None = None,
     parallel_safe: bool = False,
+    retry_safe: bool = False,
     timeout: float | None = None,
     offered: Callable[[ModelInfo], bool] | None = None,
     offered_in: Callable[[Turn], bool] | None = None,
@@ -152,6 +156,7 @@ def tool(
     domain: DomainName = "tool",
     targets: TargetsFunction | None = None,
     parallel_safe: bool = False,
+    retry_safe: bool = False,
     timeout: float | None = None,
     offered: Callable[[ModelInfo], bool] | None = None,
     offered_in: Callable[[Turn], bool] | None = None,
@@ -177,6 +182,7 @@ def tool(
             domain=domain,
             targets=targets,
             parallel_safe=parallel_safe,
+            retry_safe=retry_safe,
             timeout=timeout,
             offered=offered,
             offered_in=offered_in,

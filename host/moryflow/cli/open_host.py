@@ -69,12 +69,13 @@ def own_home() -> Path:
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open only the session store, run `work`, and return what it returns. No plugin is loaded."""
     from moryflow.cli.terminal.interrupts import run_on_loop
+    from moryflow.config import store_url
     from moryflow.store import open_store
 
     home = own_home()
     with _naming_home():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = open_store(home)
+    store = open_store(home, url=store_url(home))
 
     async def opened() -> T:
         try:

@@ -24,6 +24,7 @@ from moryflow.runtime.subagents import whole_answer
 from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 from moryflow.store.postgres.inbox import Inbox, WaitingPrompt, WorkerRow
 from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError
+from moryflow.store.records import RunRow
 
 from .queue import WorkQueue
 from .schedules import begin_due
@@ -158,6 +159,7 @@ class TurnWorker:
         if begun is not None:
             if begun.end_reason not in _UNFINISHED:  # the worker was ended between the turn's end and saying so
                 return await stored_result(self._host.store, begun)
+            await self._name_other_plugins(session, begun)
             return await session.resume(options)
         await self._inbox.begun(prompt.turn)
         if body.get("agent"):
@@ -167,6 +169,14 @@ class TurnWorker:
         if body.get("prompt") is None:
             return await session.resume(options)
         return await session.prompt(**body["prompt"], options=options)
+
+    async def _name_other_plugins(self, session: Session, begun: RunRow) -> None:
+        """Say in the session that the rest of its turn runs with other plugins, as during a rolling upgrade."""
+        await self._host.refresh_if_changed()
+        if begun.plugin_set == self._host.plugin_set.id:
+            return
+        text = f"the turn goes on with other plugins: it began with {begun.plugin_set}, and {self._host.plugin_set.id} is here"
+        await session.note(lambda journal: journal.event("session.notice", text=text))
 
     async def _tick(self, stopping: asyncio.Event) -> None:
         """Once a second: say that this worker lives, stop what is to be stopped, wake workers for leases that ran out."""

@@ -9,6 +9,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -274,6 +275,16 @@ def load_config(
     if good is not None:
         config.read["user"] = good
     return config
+
+
+def store_url(home: Path) -> str:
+    """Return the PostgreSQL database that ``MORYFLOW_STORE`` or the setting ``store.url`` names, or ``""``."""
+    if url := os.environ.get("MORYFLOW_STORE", "").strip():
+        return url
+    with suppress(OSError, UnicodeDecodeError):
+        if '"store"' in config_file(home, os.environ).read_text(encoding="utf-8"):  # most files need no parser for this
+            return load_config(home, environ=os.environ).get("store.url") or ""
+    return ""
 
 
 class Config:

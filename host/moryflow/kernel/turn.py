@@ -262,12 +262,13 @@ class ToolBatch:
         return prepared
 
     async def resume(self, unfinished: Sequence[Unfinished]) -> EndReason | None:
-        """Give every open call of an earlier turn its one result. A call that had started is never run again."""
+        """Give every open call of an earlier turn its one result. One that had started runs again only if its tool says so."""
         requests = [ToolRequest(**item.request) for item in unfinished]
         self._open = list(requests)
         for index, (request, item) in enumerate(zip(requests, unfinished, strict=True)):
             self._scope.node = item.node  # the call's record belongs to the answer that made it
-            if item.action == "interrupted":
+            tool = self._scope.plugin_set.tools.get(request.name)
+            if item.action == "interrupted" and not (tool and tool.tool.retry_safe):
                 prepared = interrupted_call(request, "the host ended while it ran")
             else:
                 prepared = await self._executor.judge(request)

@@ -11,7 +11,7 @@ from pathlib import Path
 from moryflow_sdk.support.own_files import open_regular
 
 from moryflow.base.builtins import BUILTINS
-from moryflow.config import Config
+from moryflow.config import Config, store_url
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
 from moryflow.plugins import load_plugin_set
 from moryflow.plugins.consent import Consents
@@ -176,7 +176,7 @@ async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
 
 def all_quarantined(home: Path) -> dict[str, list[str]]:
     """Return, by plugin, the hooks that are in quarantine in at least one session."""
-    store = existing_store(home)
+    store = existing_store(home, store_url(home))
     if store is None:
         return {}
 

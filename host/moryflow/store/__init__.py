@@ -7,7 +7,6 @@ SQLite, or a database of PostgreSQL.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +56,6 @@ __all__ = [
     "labels",
     "open_store",
     "path_to",
-    "store_url",
     "tree",
     "unfinished",
 ]
@@ -65,32 +63,20 @@ __all__ = [
 DATABASE = "sessions.db"
 
 
-def open_store(home: Path, *, url: str | None = None, patience: float = 5.0, lease: float = 30.0, outputs: str = "") -> Store:
+def open_store(home: Path, *, url: str = "", patience: float = 5.0, lease: float = 30.0, outputs: str = "") -> Store:
     """Open the session store of a home folder; create or migrate it if necessary.
 
-    :param url: a PostgreSQL database that holds the sessions; empty: the file in the folder; ``None``: see :func:`store_url`.
+    :param url: a PostgreSQL database that holds the sessions; empty: what ``MORYFLOW_STORE`` names, or the file in the folder.
     :param patience: seconds to wait for another process's lock, or for the database, before raising ``locked``.
     :param lease: seconds after which a session in PostgreSQL whose holder says nothing may be taken over.
     :param outputs: the object store for large outputs of a store in PostgreSQL.
     :raises StoreError: the store is of a newer version or of another program, or cannot be used.
     """
-    if url := store_url(home) if url is None else url:
+    if url := url or os.environ.get("MORYFLOW_STORE", "").strip():
         return _open_postgres(url, patience, lease, outputs)
     from .sqlite.store import SqliteStore
 
     return SqliteStore.open(home / DATABASE, patience=patience)
-
-
-def store_url(home: Path) -> str:
-    """Return the PostgreSQL database that ``MORYFLOW_STORE`` or the setting ``store.url`` names, or ``""``."""
-    if url := os.environ.get("MORYFLOW_STORE", "").strip():
-        return url
-    from moryflow.config import config_file, load_config
-
-    with suppress(OSError, UnicodeDecodeError):
-        if '"store"' in config_file(home, os.environ).read_text(encoding="utf-8"):  # most files need no parser for this
-            return load_config(home, environ=os.environ).get("store.url") or ""
-    return ""
 
 
 def _open_postgres(url: str, patience: float, lease: float, outputs: str) -> Store:
@@ -111,6 +97,6 @@ def inbox_of(store: Store) -> Inbox | None:
     return found(store)
 
 
-def existing_store(home: Path) -> Store | None:
+def existing_store(home: Path, url: str = "") -> Store | None:
     """Return the store of a home folder if it has one."""
-    return open_store(home) if (home / DATABASE).exists() or store_url(home) else None
+    return open_store(home, url=url) if url or (home / DATABASE).exists() else None

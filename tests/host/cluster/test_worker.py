@@ -70,6 +70,44 @@ async def test_a_turn_goes_on_after_its_worker_is_gone(make_cluster: Callable[..
     assert len({result["call_id"] for result in results}) == len(results)
 
 
+async def test_a_tool_that_declares_it_runs_again_under_the_same_key(make_cluster: Callable[..., ClusterRig]):
+    """`retry_safe`: a call that was cut off runs again with its own id; without it, the model is told (D87)."""
+    cluster = make_cluster(pause=1.5)
+    first = cluster.worker()
+    session, turn = await cluster.ask("go m", model="again:1")
+
+    async def begun() -> bool:
+        return bool(cluster.effects())
+
+    await cluster.until(begun)
+    first.kill()
+    first.wait()
+    cluster.worker()
+    assert (await cluster.result(turn))[1]["end_reason"] == "completed"
+    assert len(cluster.effects()) == 2 and len(set(cluster.effects())) == 1
+    assert [node.payload["status"] for node in await cluster.store.nodes(session) if node.kind == "tool"] == ["ok"]
+
+
+async def test_a_turn_that_goes_on_with_other_plugins_says_so(make_cluster: Callable[..., ClusterRig]):
+    """A rolling upgrade: the rest of a turn runs with what its worker has, and the session names both sets (D87)."""
+    cluster = make_cluster(pause=0.5)
+    first = cluster.worker()
+    session, turn = await cluster.ask("go m", model="steps:4")
+
+    async def begun() -> bool:
+        return bool(cluster.effects())
+
+    await cluster.until(begun)
+    first.kill()
+    first.wait()
+    plugin = cluster.home / "plugins" / "steps.py"
+    plugin.write_text(plugin.read_text() + "\n# version 2\n")
+    cluster.worker()
+    assert (await cluster.result(turn))[1]["end_reason"] == "completed"
+    said = [event.data["text"] for event in await cluster.store.events(session, types=("session.notice",))]
+    assert any("goes on with other plugins" in text for text in said)
+
+
 async def test_an_answer_wakes_whichever_worker_is_free(cluster: ClusterRig):
     """A question ends the work; nobody holds a worker meanwhile, and the answer may come from a shell (D87)."""
     cluster.worker()

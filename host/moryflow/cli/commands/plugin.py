@@ -144,10 +144,11 @@ def _figures(item: HookStats) -> str:
 def _ledger(plugins: FoundPlugins, name: str) -> tuple[list[HookStats], list[str]]:
     """Return a plugin's hook figures from the sessions' ledger, and its hooks that are still in quarantine."""
     from moryflow.cli.terminal.interrupts import run_on_loop
+    from moryflow.config import store_url
     from moryflow.packages.inventory import hook_stats_of, quarantined_of
     from moryflow.store import existing_store
 
-    store = existing_store(plugins.home)
+    store = existing_store(plugins.home, store_url(plugins.home))
     if store is None:
         return [], []
 

@@ -38,8 +38,8 @@ def command(ctx: click.Context, flags: Flags, queues: tuple[str, ...], concurren
 async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: int) -> int:
     from moryflow.cluster.queue import ProcrastinateQueue
     from moryflow.cluster.worker import TurnWorker, say
+    from moryflow.config import store_url
     from moryflow.plugins.reload import Reloader
-    from moryflow.store import store_url
     from moryflow.store.postgres.processes import worker_name
 
     inbox = the_inbox(host.store)
