@@ -199,5 +199,6 @@ def test_an_example_that_is_not_run_says_why():
         "moryflow serve tokens revoke ada",
         "moryflow worker --queue notes --concurrency 8",
         "moryflow worker drain",
+        "moryflow worker limit openai --requests 500 --tokens 200000",
         "moryflow worker status",
     ]

@@ -67,6 +67,7 @@ class TurnWorker:
         """Work until `stopping` is set; then hand over what runs, between two steps if they end in time."""
         await self._queue.install()
         await self._inbox.wake_all()
+        self._host.throttle = self._inbox
         ticking = asyncio.create_task(self._tick(stopping))
         handing_over = asyncio.create_task(self._hand_over(stopping))
         try:

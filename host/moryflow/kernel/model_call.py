@@ -83,6 +83,10 @@ class ModelCall:
     async def _stream(self, request: ModelRequest) -> Finished:
         """Collect and publish the answer as it arrives; return its last event."""
         assert self._provider is not None
+        throttle, provider = self._scope.around.throttle, request.model.provider
+        while throttle and (seconds := await throttle.take(provider)) > 0:
+            self._journal.delta("session.status", status="busy", text=f"{provider} is at its limit; {seconds:.0f} s")
+            await asyncio.sleep(min(seconds, LONGEST_WAIT))
         finished = Finished()
         async for event in stream(self._provider, request, self._start_again):
             message = self._message
@@ -100,6 +104,8 @@ class ModelCall:
                     self._journal.delta("session.status", status="busy", text=event.text)
                 case Finished():
                     finished = event
+        if throttle:
+            await throttle.spend(provider, finished.usage.input + finished.usage.output)
         return finished
 
     async def _start_again(self, attempt: int, seconds: float, reason: str) -> None:

@@ -370,6 +370,14 @@ class TurnDependencies:
     strict: bool
     keeps_inputs: bool
     watched: tuple[Path, ...]
+    throttle: Throttle | None = None
+
+
+class Throttle(Protocol):
+    """Limits what a provider is asked for, over several processes; see :class:`moryflow.store.postgres.inbox.Inbox`."""
+
+    async def take(self, provider: str) -> float: ...
+    async def spend(self, provider: str, tokens: int) -> None: ...
 
 
 class ModelChoice(Protocol):

@@ -23,7 +23,7 @@ from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.turn_context import TurnContext, TurnDependencies
+from moryflow.kernel.turn_context import Throttle, TurnContext, TurnDependencies
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.entry_points import editable_code, linked_settings
@@ -72,6 +72,7 @@ class Host:
         self.leases = GenerationRefs()
         self._releases = Releases(self.home)
         self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
+        self.throttle: Throttle | None = None
         self.before_turn: Callable[[], Awaitable[None]] | None = None
         self.code_files = items(self.home)
 
@@ -103,6 +104,7 @@ class Host:
             profile=self.profile,
             strict=self.strict,
             keeps_inputs=bool(self.config.get("keepInputs")) or DEVELOPMENT in self.environ,
+            throttle=self.throttle,
             watched=(*editable_code(self.home, self.development), *linked_settings(self.home, self.config.path)),
         )
 

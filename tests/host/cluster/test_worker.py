@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -199,6 +200,27 @@ async def test_a_user_with_many_prompts_does_not_starve_another(make_cluster: Ca
     _, turn = await cluster.ask("one b", model="steps:1", owner="bob")
     await cluster.result(turn)
     assert len([mark for mark, _ in cluster.effects() if mark.startswith("a")]) < 10
+
+
+async def test_workers_keep_to_the_limit_of_a_provider_together(cluster: ClusterRig):
+    """Requests and tokens a minute are rows in the database: two workers do not ask twice as much (D87)."""
+    assert "at most 60 requests" in cluster.command("worker", "limit", "steps", "--requests", "60").stdout
+    assert [await cluster.inbox.take("steps") for _ in range(60)] == [0.0] * 60
+    assert 0 < await cluster.inbox.take("steps") <= 1
+    await cluster.inbox.set_limit("steps", None, 600)
+    assert await cluster.inbox.take("steps") == 0
+    await cluster.inbox.spend("steps", 700)
+    assert 9 < await cluster.inbox.take("steps") < 12
+    assert "at most 600 tokens a minute" in cluster.command("worker", "status").stdout
+    await cluster.inbox.set_limit("steps", 60, None)
+    for _ in range(60):
+        await cluster.inbox.take("steps")
+    cluster.worker()
+    began = time.monotonic()
+    _, turn = await cluster.ask("go m", model="steps:2")
+    assert (await cluster.result(turn))[0] == "done"
+    assert time.monotonic() - began > 2  # three answers, of which each waits for its second
+    assert await cluster.inbox.take("another") == 0
 
 
 async def test_status_names_the_workers_and_drain_ends_them(cluster: ClusterRig):

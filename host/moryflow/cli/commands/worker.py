@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError
@@ -17,7 +17,7 @@ from moryflow.cli.terminal.interrupts import stop_on_signals
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.store import Store
-    from moryflow.store.postgres.inbox import Inbox, WorkerRow
+    from moryflow.store.postgres.inbox import Inbox
 
 
 @click.group("worker", cls=NounGroup, invoke_without_command=True)
@@ -66,11 +66,11 @@ async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: 
 def status(flags: Flags) -> None:
     """Show the workers, and by queue how many prompts wait and for how long."""
 
-    async def work(store: Store) -> tuple[list[WorkerRow], dict[str, tuple[int, float]]]:
+    async def work(store: Store) -> Any:
         inbox = the_inbox(store)
-        return await inbox.workers(), await inbox.depth()
+        return await inbox.workers(), await inbox.depth(), await inbox.limits()
 
-    workers, depth = with_store(work)
+    workers, depth, limits = with_store(work)
     rows = [
         (
             row.name,
@@ -81,9 +81,12 @@ def status(flags: Flags) -> None:
         for row in workers
     ]
     waiting = [f"{queue}: {count} waiting, the oldest for {oldest:.0f} s" for queue, (count, oldest) in sorted(depth.items())]
+    waiting += [
+        f"{name}: at most {requests or '∞'} requests, {tokens or '∞'} tokens a minute" for name, requests, tokens in limits
+    ]
     text = "\n".join([columns(rows) if rows else "no worker has reported within the last minute", *waiting])
     queues = {queue: {"waiting": count, "oldest": oldest} for queue, (count, oldest) in depth.items()}
-    show(flags, {"workers": [row._asdict() for row in workers], "queues": queues}, text)
+    show(flags, {"workers": [row._asdict() for row in workers], "queues": queues, "limits": limits}, text)
 
 
 @command.command("drain")
@@ -97,6 +100,26 @@ def drain(flags: Flags, names: tuple[str, ...]) -> None:
 
     count = with_store(work)
     show(flags, {"draining": count}, f"{count} worker{'s' * (count != 1)} will end within ten seconds")
+
+
+@command.command("limit")
+@click.argument("provider")
+@click.option("--requests", type=click.FloatRange(min=0, min_open=True), help="Requests a minute.")
+@click.option("--tokens", type=click.FloatRange(min=0, min_open=True), help="Tokens a minute, asked and answered.")
+@document_options
+def limit(flags: Flags, provider: str, requests: float | None, tokens: float | None) -> None:
+    """Limit what PROVIDER is asked for in a minute by all workers together; without options the limit ends."""
+
+    async def work(store: Store) -> None:
+        await the_inbox(store).set_limit(provider, requests, tokens)
+
+    with_store(work)
+    show(flags, {"provider": provider, "requests": requests, "tokens": tokens}, _limit(provider, requests, tokens))
+
+
+def _limit(provider: str, requests: float | None, tokens: float | None) -> str:
+    parts = [f"{value:g} {name}" for name, value in (("requests", requests), ("tokens", tokens)) if value is not None]
+    return f"{provider}: at most {' and '.join(parts)} a minute" if parts else f"{provider} has no limit"
 
 
 def the_inbox(store: Store) -> Inbox:

@@ -289,3 +289,29 @@ class Inbox:
         statement = "SELECT id FROM sessions WHERE owner = ? AND owner <> '' AND purpose = 'main' ORDER BY used DESC LIMIT ?"
         rows = await self._database.statement(lambda db: db.execute(statement, (owner, limit)).fetchall())
         return [id for (id,) in rows]
+
+    async def set_limit(self, provider: str, requests: float | None, tokens: float | None) -> None:
+        """Say what a provider may be asked for in a minute by all workers together; both ``None``: as much as anybody likes."""
+        if requests is None and tokens is None:
+            statement, values = "DELETE FROM limits WHERE provider = ?", [provider]
+        else:
+            statement = """INSERT INTO limits (provider, requests, tokens, requests_left, tokens_left) VALUES (?, ?, ?, ?, ?)
+                ON CONFLICT (provider) DO UPDATE SET requests = excluded.requests, tokens = excluded.tokens,
+                requests_left = excluded.requests_left, tokens_left = excluded.tokens_left, filled = clock_timestamp()"""
+            values = [provider, requests, tokens, requests, tokens]
+        await self._database.statement(lambda to: to.execute(statement, values))
+
+    async def limits(self) -> list[tuple[str, float | None, float | None]]:
+        """Return each limited provider with its requests and tokens a minute."""
+        statement = "SELECT provider, requests, tokens FROM limits ORDER BY provider"
+        return [tuple(row) for row in await self._database.statement(lambda db: db.execute(statement).fetchall())]
+
+    async def take(self, provider: str) -> float:
+        """Take one request from a provider's limit; return 0, or the seconds to wait before asking again."""
+        statement = "SELECT take_request(?)"
+        return (await self._database.statement(lambda to: to.execute(statement, (provider,)).fetchone()))[0]  # type: ignore[index]
+
+    async def spend(self, provider: str, tokens: int) -> None:
+        """Count the tokens of an answer; who spent too many at once pays by waiting."""
+        statement = "UPDATE limits SET tokens_left = tokens_left - ? WHERE provider = ? AND tokens IS NOT NULL"
+        await self._database.statement(lambda to: to.execute(statement, (tokens, provider)))

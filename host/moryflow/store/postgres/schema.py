@@ -213,6 +213,27 @@ CREATE TABLE schedules (
     id {_T} PRIMARY KEY, cron {_T} NOT NULL, prompt {_T} NOT NULL, vault {_T} NOT NULL, agent {_T}, model {_T},
     owner {_T} NOT NULL, queue {_T} NOT NULL, next timestamptz NOT NULL, last timestamptz, last_session {_T},
     created timestamptz NOT NULL DEFAULT clock_timestamp());
+-- What a provider's key may be asked for in a minute; both amounts fill up again as time passes.
+CREATE TABLE limits (
+    provider {_T} PRIMARY KEY, requests double precision, tokens double precision, requests_left double precision,
+    tokens_left double precision, filled timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE FUNCTION take_request(p_provider text) RETURNS double precision LANGUAGE plpgsql AS $$
+DECLARE
+    l limits%ROWTYPE;
+    minutes double precision;
+BEGIN
+    SELECT * INTO l FROM limits WHERE provider = p_provider FOR UPDATE;
+    IF NOT FOUND THEN RETURN 0; END IF;
+    minutes := extract(epoch FROM clock_timestamp() - l.filled) / 60;
+    l.requests_left := least(l.requests, l.requests_left + minutes * l.requests);
+    l.tokens_left := least(l.tokens, l.tokens_left + minutes * l.tokens);
+    IF coalesce(l.requests_left, 1) >= 1 AND coalesce(l.tokens_left, 1) > 0 THEN
+        UPDATE limits SET requests_left = l.requests_left - 1, tokens_left = l.tokens_left, filled = clock_timestamp()
+            WHERE provider = p_provider;
+        RETURN 0;
+    END IF;
+    RETURN greatest(coalesce((1 - l.requests_left) * 60 / l.requests, 0), coalesce((1 - l.tokens_left) * 60 / l.tokens, 0));
+END $$;
 CREATE TABLE users (name {_T} PRIMARY KEY, hash {_T} NOT NULL UNIQUE,
     created timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE INDEX sessions_owner ON sessions (owner, used) WHERE owner <> '';
