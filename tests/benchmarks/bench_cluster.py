@@ -161,8 +161,13 @@ def _grow(rig: ClusterRig) -> None:
             (GROWN_SESSIONS,),
         )
         raw.execute(
-            """INSERT INTO nodes (session, id, seq, kind, payload, tokens, hash, created, words)
-            SELECT 's' || (n %% %s + 1), 'n' || n, n, 'user', '{"text":"one two three"}', 3, repeat('0', 64), '2026',
+            """INSERT INTO nodes (session, id, seq, kind, payload, tokens, hash, created)
+            SELECT 's' || (n %% %s + 1), 'n' || n, n, 'user', '{"text":"one two three"}', 3, repeat('0', 64), '2026'
+            FROM generate_series(1, %s) AS n""",
+            (GROWN_SESSIONS, GROWN_NODES),
+        )
+        raw.execute(
+            """INSERT INTO node_words SELECT 's' || (n %% %s + 1), 'n' || n,
             array_to_tsvector(ARRAY['one', 'two', 'w' || n %% 5000]) FROM generate_series(1, %s) AS n""",
             (GROWN_SESSIONS, GROWN_NODES),
         )

@@ -90,3 +90,11 @@ async def test_more_nodes_than_one_batch(store: Store, hold: SessionLock):
     assert len(await store.search("word1199")) == 1
     assert len(await store.search("word", limit=5)) == 5
     assert len(await store.search("ord11", limit=5)) == 0
+
+
+async def test_copies_and_imports_are_found_too(store: Store, hold: SessionLock, session: SessionRow):
+    """What a fork or an import brings is searched like what was said here (S1.6)."""
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": "findable"})]))
+    copy = await store.fork(session.id)
+    brought = await store.import_([line async for line in store.export(session.id)])
+    assert {hit.session for hit in await store.search("findable")} == {session.id, copy.id, brought.id}

@@ -81,9 +81,7 @@ def status(flags: Flags) -> None:
         for row in workers
     ]
     waiting = [f"{queue}: {count} waiting, the oldest for {oldest:.0f} s" for queue, (count, oldest) in sorted(depth.items())]
-    waiting += [
-        f"{name}: at most {requests or '∞'} requests, {tokens or '∞'} tokens a minute" for name, requests, tokens in limits
-    ]
+    waiting += [_limit(*row) for row in limits]
     text = "\n".join([columns(rows) if rows else "no worker has reported within the last minute", *waiting])
     queues = {queue: {"waiting": count, "oldest": oldest} for queue, (count, oldest) in depth.items()}
     show(flags, {"workers": [row._asdict() for row in workers], "queues": queues, "limits": limits}, text)

@@ -224,8 +224,13 @@ def _node_columns(node: Node, payload: str) -> dict[str, Any]:
     return {
         "id": node.id, "seq": node.seq, "parent": node.parent, "kind": node.kind, "payload": payload, "tokens": node.tokens,
         "hash": node.hash, "created": node.created,
-        "words": plain_words(text_of(node.payload)) if node.kind in SEARCHED else [],
+        "words": searched_words(node),
     }  # fmt: skip
+
+
+def searched_words(node: Node) -> list[str]:
+    """Return the words under which a search finds a node."""
+    return plain_words(text_of(node.payload)) if node.kind in SEARCHED else []
 
 
 def plain_words(text: str) -> list[str]:

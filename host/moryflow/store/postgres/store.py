@@ -24,7 +24,7 @@ from .database import PostgresConnection, PostgresDatabase
 from .inbox import Inbox
 from .outputs import Outputs
 from .processes import has_ended, process_of, worker_name
-from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, tree_end
+from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, searched_words, tree_end
 
 _POLL = 0.1
 # For how many seconds an answer about who holds which session is used again.
@@ -214,7 +214,18 @@ class PostgresStore(SqlStore):
             count = number_events(checked, 0)
             if count:  # before anything is written, see :mod:`.schema`
                 number_events(checked, to.execute("SELECT reserve_events(?)", (count,)).fetchone()[0])  # type: ignore[index]
-            return store_lines(to, checked, vault)
+            row = store_lines(to, checked, vault)
+            for session in reading.descendants(to, row.id):
+                _index(to, session)
+            return row
+
+        return await self._database.write(work)
+
+    async def fork(self, session: str, node: str | None = None, *, title: str = "") -> SessionRow:
+        def work(to: PostgresConnection) -> SessionRow:
+            copy = writing.fork(to, session, node, title)
+            _index(to, copy.id)
+            return copy
 
         return await self._database.write(work)
 
@@ -229,11 +240,18 @@ class PostgresStore(SqlStore):
                 return scan(db, [wanted], limit)
             query = " & ".join(f"'{word}'" for word in plain_words(" ".join(words[:-1])))
             last = " & ".join(f"'{word}':*" for word in plain_words(words[-1]))
-            condition = f"WHERE n.words @@ ?::tsquery ORDER BY n.number DESC LIMIT {int(limit)}"
+            found = "SELECT session, id FROM node_words WHERE words @@ ?::tsquery"
+            condition = f"WHERE (n.session, n.id) IN ({found}) ORDER BY n.number DESC LIMIT {int(limit)}"
             values = (" & ".join(filter(None, (query, last))),)
             return [hit(node, words) for _, node in reading.nodes_where(db, condition, values, skip_damaged=True)]
 
         return await self._database.read(work)
+
+
+def _index(to: PostgresConnection, session: str) -> None:
+    """Add the nodes of a copied or imported session to the full-text index; a commit does so itself."""
+    rows = [(session, node.id, words) for node in reading.nodes_of(to, session) if (words := searched_words(node))]
+    to.executemany("INSERT INTO node_words VALUES (?, ?, array_to_tsvector(?::text[])) ON CONFLICT DO NOTHING", rows)
 
 
 def inbox_of(store: object) -> Inbox | None:
