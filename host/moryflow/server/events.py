@@ -159,7 +159,7 @@ class EventFollower:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await self._store.wait_for_events(POLL_SECONDS)
             with suppress(MoryflowError):  # the database is locked or unreachable; the next poll may succeed
                 if self._store.identity() not in (None, self._file):
                     await self._begin_anew()

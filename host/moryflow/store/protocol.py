@@ -273,6 +273,10 @@ class Store(Protocol):
         """Return the `seq` of the oldest stored event, or 0 if there is none, and the highest `seq` ever used."""
         ...
 
+    async def wait_for_events(self, seconds: float) -> None:
+        """Wait until another process may have stored events: at most `seconds`, less where the database tells at once."""
+        ...
+
     async def hook_calls(
         self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
     ) -> list[HookCallRow]:

@@ -29,6 +29,7 @@ from moryflow.store.statements import (
 from moryflow.store.tables import encode, execute, random_id, text_of
 
 from .database import PostgresConnection, PostgresDatabase, storable
+from .wakes import Wakes
 
 # Seconds after which a session whose holder says nothing may be taken over. It is renewed at a third of that, and by commits.
 LEASE = 30.0
@@ -68,6 +69,7 @@ class PostgresSessionLock:
         path: list[Node],
         end: TreeEnd,
         on_release: Callable[[str, Callable[[], None]], None],
+        wakes: Wakes,
         *,
         lease: float = LEASE,
     ) -> None:
@@ -77,6 +79,7 @@ class PostgresSessionLock:
         self._database = database
         self._end = end
         self._on_release = on_release
+        self._wakes = wakes
         self._lease = lease
         self._released = False
         self._one_by_one = asyncio.Lock()
@@ -92,6 +95,8 @@ class PostgresSessionLock:
             id = self._trying[1]
             committed = await self._database.statement(lambda to: self._append(to, commit, id))
             self._trying = None
+            if commit.events:
+                self._wakes.send()
             return committed
 
     async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:

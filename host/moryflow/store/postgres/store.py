@@ -25,6 +25,7 @@ from .inbox import Inbox
 from .outputs import Outputs
 from .processes import has_ended, process_of, worker_name
 from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, searched_words, tree_end
+from .wakes import Wakes
 
 _POLL = 0.1
 # For how many seconds an answer about who holds which session is used again.
@@ -54,6 +55,7 @@ class PostgresStore(SqlStore):
         self._worker = worker
         self._lease = lease
         self._outputs = Outputs(database, outputs)
+        self._wakes = Wakes(database)
         self._held: tuple[float, frozenset[str]] = (0.0, frozenset())
         self._releasing: dict[str, Future[None]] = {}
 
@@ -112,7 +114,9 @@ class PostgresStore(SqlStore):
             return reading.session_row(to, row.id)
 
         taken = await self._database.write(work)
-        return PostgresSessionLock(self._database, taken, [], TreeEnd(0, ""), self._when_released, lease=self._lease)
+        return PostgresSessionLock(
+            self._database, taken, [], TreeEnd(0, ""), self._when_released, self._wakes, lease=self._lease
+        )
 
     async def hold(self, session_id: str, *, wait: float = 0) -> PostgresSessionLock:
         session = (await self.session(session_id)).id
@@ -132,7 +136,10 @@ class PostgresStore(SqlStore):
             return row, reading.live_path_of(db, session, row.active), tree_end(db, row)
 
         row, path, end = await self._database.read(work)
-        return PostgresSessionLock(self._database, row, path, end, self._when_released, lease=self._lease)
+        return self._lock(row, path, end)
+
+    def _lock(self, row: SessionRow, path: list[Node], end: TreeEnd) -> PostgresSessionLock:
+        return PostgresSessionLock(self._database, row, path, end, self._when_released, self._wakes, lease=self._lease)
 
     async def _given_back(self) -> None:
         """Wait until the leases that this process has let go are free in the database too."""
@@ -166,6 +173,9 @@ class PostgresStore(SqlStore):
 
     async def event_span(self) -> tuple[int, int]:
         return await self._database.read(lambda db: db.execute(_EVENT_SPAN).fetchone())  # type: ignore[arg-type]
+
+    async def wait_for_events(self, seconds: float) -> None:
+        await self._wakes.wait(seconds)
 
     def identity(self) -> object:
         return self._identity

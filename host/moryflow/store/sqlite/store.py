@@ -122,6 +122,9 @@ class SqliteStore(SqlStore):
     async def event_span(self) -> tuple[int, int]:
         return await self._database.read(lambda db: db.execute(_EVENT_SPAN).fetchone())
 
+    async def wait_for_events(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     def identity(self) -> object:
         try:
             found = self._database.path.stat()

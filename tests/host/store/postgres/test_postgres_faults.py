@@ -155,3 +155,29 @@ async def test_nobody_there_is_explained(home: Path):
     with pytest.raises(StoreError, match=r"cannot be reached.*moryflow doctor") as caught:
         open_store(home, url=f"postgresql://postgres@127.0.0.1:{port}/postgres", patience=0.2)
     assert caught.value.code == "locked"
+
+
+async def test_a_commit_wakes_who_waits_and_a_lost_listener_comes_back(own_server: PostgresServer, home: Path):
+    """`LISTEN` wakes at once; after a restart of the server it wakes again, and meanwhile looking saves (D87)."""
+    one, two = (open_store(home, url=own_server.url, patience=20.0) for _ in range(2))
+    hold = await one.hold((await one.create(vault="/v", agent="a", mode="agent")).id)
+
+    async def woken() -> bool:
+        waiting = asyncio.create_task(two.wait_for_events(5.0))
+        await asyncio.sleep(0.3)
+        await hold.commit(commit(hold.session.id, "one"))
+        began = asyncio.get_running_loop().time()
+        await waiting
+        return asyncio.get_running_loop().time() - began < 2.0
+
+    assert await woken()
+    own_server.stop(at_once=True)
+    own_server.start()
+    for _ in range(5):
+        if await woken():
+            break
+    else:
+        raise AssertionError("nobody woke it after the restart")
+    hold.release()
+    one.close()
+    two.close()

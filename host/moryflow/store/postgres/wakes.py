@@ -1,0 +1,70 @@
+"""Says at once, over the database, that something was stored; who misses it finds it by looking.
+
+The message is sent after a commit, never in it: PostgreSQL lets only one transaction with messages commit at a time. Waiting
+for it needs a connection of its own that PgBouncer does not share; where none can be had, looking is all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import psycopg
+
+from moryflow.store.protocol import StoreError
+
+from .database import PostgresDatabase
+
+CHANNEL = "moryflow_stored"
+# Seconds in which the commits of a process share one message.
+_GATHER = 0.01
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0
+
+
+class Wakes:
+    """The messages of one store."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._sending = False
+        self._listening: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stored = asyncio.Event()
+
+    def send(self) -> None:
+        """Tell all processes, soon, that something was stored."""
+        if not self._sending and not self._database.closed:
+            self._sending = True
+            self._database.submit(self._send)
+
+    def _send(self) -> None:
+        time.sleep(_GATHER)
+        self._sending = False
+        with contextlib.suppress(StoreError):  # others look by themselves
+            self._database.run(lambda to: to.execute(f"NOTIFY {CHANNEL}"))
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until somebody says that something was stored, at most `seconds`."""
+        if self._listening is None:
+            self._loop = asyncio.get_running_loop()
+            self._listening = threading.Thread(target=self._listen, name="store-listen", daemon=True)
+            self._listening.start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stored.wait(), seconds)
+        self._stored.clear()
+
+    def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._database.closed:
+            with contextlib.suppress(psycopg.Error), self._database.connect() as connection:
+                connection.execute(f"LISTEN {CHANNEL}".encode())
+                pause = _FIRST_PAUSE
+                while not self._database.closed:
+                    for _ in connection.notifies(timeout=1.0, stop_after=1):
+                        with contextlib.suppress(RuntimeError):  # the loop has ended
+                            assert self._loop is not None
+                            self._loop.call_soon_threadsafe(self._stored.set)
+            time.sleep(0.0 if self._database.closed else pause)
+            pause = min(pause * 2, _MAX_PAUSE)
