@@ -68,6 +68,7 @@ SLOW = (
     "tests/host/cli/test_cli_session.py",
     "tests/host/cli/test_cli_stopping.py",
     "tests/host/cli/test_cli_terminal.py",
+    "tests/host/cluster/",
     "tests/host/packages/",
     "tests/host/plugins/reload/test_reload_broken_saves.py",
     "tests/host/server/test_attached_chat.py",
