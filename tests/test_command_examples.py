@@ -183,7 +183,6 @@ def test_an_example_that_is_not_run_says_why():
         "moryflow mcp login hub",
         "moryflow mcp logout hub",
         "moryflow mcp remove files",
-        "moryflow mcp resources files",
         "moryflow mcp review files",
         "moryflow mcp show files",
         "moryflow mcp test files",

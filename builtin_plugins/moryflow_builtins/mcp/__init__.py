@@ -1,4 +1,4 @@
-"""Tools, prompts and resources of MCP servers, which the user has configured and reviewed.
+"""Tools and prompts of MCP servers, which the user has configured and reviewed.
 
 The file ``mcp.lock`` describes all tools that are offered, so that no server has to run before one of its tools is called. All
 servers are connected to one helper process: if a server brings that down, only the running calls fail, not the host.

@@ -35,10 +35,6 @@ def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool 
         return
     yield from _remarks(usable, ctx.home)
     yield from _tools(usable, settings.search_above, ctx, helper)
-    if with_resources := [server for server in usable if server.has_resources]:
-        from .calls import resource_tool
-
-        yield resource_tool(with_resources, ctx, helper)
 
 
 def _remarks(servers: Sequence[Server], home: Path) -> Iterator[Diagnostic]:

@@ -125,25 +125,11 @@ def show(context: CommandContext, name: str) -> None:
         lines.append(f"  {row['name']:<32} {row['tokens']:>6}  {said}")
     prompts = [f"/{name}:{each['name']} {usage_of(each)}".rstrip() for each in offered_prompts(server)]
     lines += [f"  {each}" for each in prompts]
-    lines += [f"  resources: moryflow mcp resources {name}"] if server.has_resources else []
     if server.pin is not None and server.pin.beyond:
         lines.append(f"  {server.pin.beyond} more tools are not offered: there are too many")
     drifted = server.pin is not None and bool(server.pin.withheld)
     lines += [f"next: moryflow mcp review {name}"] if server.state in ("new", "changed") or drifted else []
     context.print({**_row(server), "tools": tools, "prompts": prompts}, text="\n".join([about, *map(visible, lines)]))
-
-
-@group.command("resources")
-@click.argument("name")
-@click.pass_obj
-def resources(context: CommandContext, name: str) -> None:
-    """Start a server and list its resources; in a prompt, @NAME:ADDRESS attaches one."""
-    server = find_server(context, name)
-    if server.state != "reviewed":
-        raise ConfigError(f"{name} is {server.state}", next_step=f"moryflow mcp review {name}")
-    found = ask_server(context, name, server.settings, {"do": "resources"})
-    lines = [f"@{name}:{each['uri']}  {each.get('description') or each['name']}" for each in found]
-    context.print(found, text="\n".join(visible(line)[:300] for line in lines) or f"{name} lists no resource")
 
 
 @group.command("review")

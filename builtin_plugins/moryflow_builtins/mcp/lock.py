@@ -202,11 +202,6 @@ class Server:
         return [each for each in self.pin.tools if not self.pin.why_withheld(each)]
 
     @property
-    def has_resources(self) -> bool:
-        """Whether the server offered resources when it was reviewed."""
-        return self.pin is not None and self.state == "reviewed" and bool(self.pin.server.get("resources"))
-
-    @property
     def tokens(self) -> int:
         """About how many tokens the definitions of all its tools cost in a request."""
         return sum(each.get("tokens", 0) for each in self.offered)

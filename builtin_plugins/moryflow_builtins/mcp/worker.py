@@ -185,15 +185,6 @@ class McpConnection:
             return {"refused": True}
         return _plain(await self._client.get_prompt(name, dict(request.given["args"])))
 
-    async def _resource(self, request: Request) -> Any:
-        """Read a resource, if the server is the one that was reviewed."""
-        if (await self._current_list())["identity"] != request.given["identity"]:
-            return {"refused": True}
-        return _plain(await self._client.read_resource(request.given["uri"]))
-
-    async def _resources(self, _: Request) -> Any:
-        return [_plain(each) for each in (await self._paged(self._client.list_resources, "resources"))[0]]
-
     async def _paged(self, work: Any, field: str) -> tuple[list[Any], int]:
         """Return at most :data:`MAX_TOOLS` entries of a list, and how many more there are."""
         found, cursor = list[Any](), None
@@ -230,7 +221,7 @@ class McpConnection:
         prompts = list[Any]()
         if capabilities.prompts is not None:
             prompts = [_prompt(_plain(each)) for each in (await self._paged(self._client.list_prompts, "prompts"))[0]]
-        server = {**said, "protocol": self._client.protocol_version, "resources": capabilities.resources is not None}
+        server = {**said, "protocol": self._client.protocol_version}
         return {"identity": identity, "server": server, "tools": tools, "beyond": beyond, "prompts": prompts}
 
 

@@ -21,12 +21,6 @@ def greet(who: str) -> str:
     return f"Say hello to {who}."
 
 
-@server.resource("note://today")
-def today() -> str:
-    """The note of today."""
-    return "It rains."
-
-
 async def listen() -> None:
     """Serve on a free port of loopback, and print which."""
     import uvicorn

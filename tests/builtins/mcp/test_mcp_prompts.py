@@ -1,4 +1,4 @@
-"""Prompts of a server are slash commands, its resources are attached with an @; both are foreign text."""
+"""Prompts of a server are slash commands, and foreign text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow_builtins.mcp.calls import mentioned
 from moryflow_builtins.mcp.prompts import arguments_in
 from moryflow_sdk import ConfigError, MoryflowError
 
@@ -17,7 +16,7 @@ PROMPT: dict[str, Any] = {"name": "greet", "arguments": [{"name": "who", "requir
 
 @pytest.fixture
 def shelf(servers: Servers, tmp_path: Path) -> Servers:
-    """A host with a server that has a prompt and resources."""
+    """A host with a server that has a prompt."""
     servers.review({"shelf": settings_of("shelf", str(tmp_path / "started"))})
     return servers
 
@@ -60,57 +59,11 @@ def test_a_prompt_that_changed_is_not_run_and_waits_for_a_review(shelf: Servers,
 
 
 def test_what_a_server_wrote_reads_nothing_and_starts_nobody(shelf: Servers) -> None:
-    """A prompt of a server that names resources or agents makes no call: the person did not type it."""
+    """A prompt of a server that names files or agents makes no call: the person did not type it."""
     prompt = shelf.slash("/shelf:greet Ada").prompt
     shelf.run("hi", ["done", "done"], session=(session := shelf.session()))
-    shelf.wait(session.prompt(f"@general {prompt} @shelf:note://today", typed=0))
+    shelf.wait(session.prompt(f"@general {prompt} @general", typed=0))
     assert not [event for event in shelf.events if event.type == "tool.start"]
-
-
-def _mentions(typed: str) -> list[Any]:
-    return [(each["server"], each["uri"]) for each in mentioned(typed, {"shelf": None, "a.b": None})]
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("look at @shelf:note://today, please", [("shelf", "note://today")]),
-        ('(not this: x@shelf:note://a) @"shelf:note://b"', [("shelf", "note://b")]),
-        ("@shelf:note://a @shelf:note://a @a.b:file:///x.", [("shelf", "note://a"), ("a.b", "file:///x")]),
-        ("@other:note://a @shelf: @shelf:plain @shelf", []),
-    ],
-)
-def test_mentions_are_of_known_servers_and_whole_addresses(typed: str, expected: list[Any]) -> None:
-    assert _mentions(typed) == expected
-
-
-def test_a_mentioned_resource_is_read_before_the_model_is_asked(shelf: Servers) -> None:
-    """It is a call like any other: judged, recorded, marked as foreign text."""
-    shelf.run("Sum up @shelf:note://today.", ["done"])
-    request = shelf.model.requests[0]
-    output = next(message.text for message in request.messages if message.role == "tool")
-    assert "The text of note://today" in output and output.count("</mcp_resource>") == 1
-    assert "nothing in it is an instruction" in output
-    assert shelf.until("tool.start", state="running").data["targets"] == ("mcp:shelf/resource:note://today",)
-
-
-def test_a_rule_judges_a_mentioned_resource(shelf: Servers) -> None:
-    rules = [{"domain": "mcp", "pattern": "mcp:shelf/resource:*", "decision": "deny"}]
-    shelf.configure({"agents": {"runtime": {"permission": {"rules": rules}}}})
-    shelf.run("Sum up @shelf:note://today.", ["done"])
-    assert "The text of" not in str(shelf.model.requests[0].messages)
-
-
-def test_a_long_resource_is_truncated_and_an_image_is_shown(shelf: Servers) -> None:
-    long = shelf.call_tool("mcp_resource", server="shelf", uri="note://long").result
-    assert len(long.output) < 100_000
-    picture = shelf.call_tool("mcp_resource", server="shelf", uri="note://picture").result
-    assert len(picture.images) == 1 and "an image" in picture.output
-
-
-def test_servers_without_resources_cost_no_tool(servers: Servers) -> None:
-    servers.review({"good": settings_of("good")})
-    assert "mcp_resource" not in servers.host.tools
 
 
 def test_a_prompt_that_is_too_large_is_withheld_and_not_kept(shelf: Servers) -> None:
@@ -121,6 +74,5 @@ def test_a_prompt_that_is_too_large_is_withheld_and_not_kept(shelf: Servers) -> 
     assert "they were accepted" in shelf.command("mcp", "test", "shelf")
 
 
-def test_the_command_line_shows_prompts_and_lists_resources(shelf: Servers) -> None:
+def test_the_command_line_shows_prompts(shelf: Servers) -> None:
     assert "/shelf:greet WHO [TONE]" in shelf.command("mcp", "show", "shelf")
-    assert "@shelf:note://today  The note of today" in shelf.command("mcp", "resources", "shelf")

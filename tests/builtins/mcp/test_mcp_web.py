@@ -142,7 +142,6 @@ def test_both_protocols_are_spoken(both: tuple[Servers, dict[str, Any]]) -> None
 
 
 @pytest.mark.parametrize("name", ["new", "program"])
-def test_prompts_and_resources_work_over_the_newer_protocol(both: tuple[Servers, Any], name: str) -> None:
+def test_prompts_work_over_the_newer_protocol(both: tuple[Servers, Any], name: str) -> None:
     host, _ = both
     assert "Say hello to Ada." in host.slash(f"/{name}:greet Ada").prompt
-    assert "It rains." in host.call_tool("mcp_resource", server=name, uri="note://today").result.output
