@@ -62,13 +62,6 @@ class StoreSettings(Settings):
     lease: Annotated[float, Meta("seconds after which another process may go on, in PostgreSQL", ge=2, le=3600)] = 30.0
 
 
-class ChatSettings(Settings):
-    """How ``moryflow chat`` calls the user who does something else."""
-
-    bell: Annotated[bool, Meta("ring when a question waits, and at the end of a turn of over ten seconds")] = False
-    title: Annotated[bool, Meta("show the conversation, and whether it works or waits, as the terminal's title")] = False
-
-
 class TelemetrySettings(Settings):
     """Traces of turns for OpenTelemetry. Without `otlp` nothing is sent."""
 
@@ -196,7 +189,6 @@ def host_models() -> tuple[Known, ...]:
     """Return the models of the host's own settings, by path."""
     return (
         ("", RootSettings),
-        ("chat", ChatSettings),
         ("telemetry", TelemetrySettings),
         ("store", StoreSettings),
         (COMPACTION_PATH, CompactionSettings),

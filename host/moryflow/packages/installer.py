@@ -43,7 +43,7 @@ _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_UR
 _NOWHERE = Path(sys.executable).anchor
 # Seconds after which an installation is stopped.
 TIMEOUT = 1800.0
-# Bytes that are read of the beginning of what an installer prints, and of its end: a build script may print without end.
+# Bytes that are read of the end of what an installer prints: a build script may print without end.
 MAX_OUTPUT = 512 * 1024
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
 
@@ -148,11 +148,8 @@ class Installer:
                 raise InstallError(f"{problem}: not done after {TIMEOUT:.0f} s") from error
             finally:
                 end_marked((mark,))  # a build script that still runs
-            size = printed.seek(0, os.SEEK_END)
-            printed.seek(0)
-            output = printed.read(MAX_OUTPUT)
-            printed.seek(max(len(output), size - MAX_OUTPUT))
-            output = (output + printed.read()).decode("utf-8", "replace")
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - MAX_OUTPUT))
+            output = printed.read().decode("utf-8", "replace")
         if done.returncode:
             why = _relevant_output(output) or f"  it ended with exit code {done.returncode} and said nothing"
             raise InstallError(f"{problem}:\n{why}", next_step=_hint(output))
@@ -190,18 +187,14 @@ def _refusal(package: str) -> str:
     return f"{package} cannot be installed beside what Moryflow and your plugins run on"
 
 
-_NOISE = (
-    "Collecting ", "Looking in ", "Processing ", "Requirement already", "INFO:", "WARNING: There was an error",
-    "  Using cached", "  Downloading", "[notice]",
-)  # fmt: skip
 _CAUSE = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
 
 
 def _relevant_output(output: str) -> str:
-    """Return an installer's output without progress and advice; for a conflict, only who requires what."""
+    """Return the end of an installer's output; for a conflict, only who requires what."""
     if cause := _CAUSE.search(output):
         output = cause[1]
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(_NOISE)]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return "\n".join(f"  {line}" for line in lines[-30:])
 
 
@@ -209,8 +202,6 @@ def _hint(output: str) -> str:
     low = output.lower()
     if "externally-managed" in low or "externally managed" in low:
         return "install Moryflow into an environment of its own: python3 -m venv, pipx or uv tool"
-    if "no space left" in low or "disk quota" in low:
-        return "free some space, then try again"
     if "conflict" in low or "unsatisfiable" in low:
         return "ask for a version that fits, or ask its author; what Moryflow and your plugins run on stays as it is"
     if "no matching distribution" in low or "only-binary" in low:

@@ -148,16 +148,6 @@ def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Itera
 RECENT = 5000
 # The same when only quarantines are searched.
 LOOKED_THROUGH = 50_000
-_GOOD = ("ok", "changed")
-
-
-@dataclass
-class HookStats:
-    """The calls of one hook of one plugin; `failures` counts them by outcome."""
-
-    hook: str
-    calls: int = 0
-    failures: dict[str, int] = field(default_factory=dict[str, int])
 
 
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
@@ -188,14 +178,3 @@ def all_quarantined(home: Path) -> dict[str, list[str]]:
         return asyncio.run(read())
     finally:
         store.close()
-
-
-async def hook_stats_of(store: Store, plugin: str) -> list[HookStats]:
-    """Return the statistics of a plugin's hooks over all sessions."""
-    found: dict[str, HookStats] = {}
-    for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):
-        stats = found.setdefault(row.hook, HookStats(row.hook))
-        stats.calls += row.count
-        if row.outcome not in _GOOD:
-            stats.failures[row.outcome] = stats.failures.get(row.outcome, 0) + row.count
-    return [stats for _, stats in sorted(found.items())]

@@ -103,12 +103,8 @@ def _same(name: str) -> str:
 
 
 def _name_reserved(candidate: Candidate) -> NameReserved:
-    if candidate.tier == "installed" and not candidate.editable:
-        hint = f"moryflow plugin uninstall {candidate.package}, and ask its author for another name"
-    elif candidate.tier == "installed":
-        hint = "rename its entry point in pyproject.toml and install it again"
-    else:
-        hint = f"give it another name: {candidate.target}"
+    installed = candidate.tier == "installed" and not candidate.editable
+    hint = f"moryflow plugin uninstall {candidate.package}" if installed else f"give it another name: {candidate.target}"
     text = f"the name {candidate.name!r} belongs to a built-in plugin; this one was not loaded"
     return NameReserved("discover", text, file=candidate.file, line=candidate.line, hint=hint)
 

@@ -200,24 +200,12 @@ class LoadedCode:
             forget(self._loaded.pop(key)[1].__name__)
 
 
-_shows_printing = False
-
-
-def show_printing() -> None:
-    """Redirect no output from now on: the probe wants to see what a plugin prints."""
-    global _shows_printing
-    _shows_printing = True
-
-
 @contextmanager
 def redirect_printing() -> Iterator[None]:
     """Redirect standard output to standard error within the block, also the output of other programs.
 
     Only for work that does not await anything: the host itself must not write meanwhile.
     """
-    if _shows_printing:
-        yield
-        return
     with suppress(OSError, ValueError, AttributeError):  # a closed stream, or an object that is none, holds none of our text
         sys.stdout.flush()
     saved = -1

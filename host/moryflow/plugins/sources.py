@@ -15,8 +15,7 @@ import os
 import stat
 import sys
 import threading
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -167,30 +166,7 @@ class _Loader(SourceFileLoader):
         self._data = data
 
     def get_code(self, fullname: str) -> CodeType:
-        try:
-            code = compile(self._data, self.path, "exec", dont_inherit=True)
-            if b"coding" not in self._data:  # in comments, compile() accepts what Python refuses in a file
-                self._data.decode()
-            return code
-        except UnicodeDecodeError as error:
-            line = self._data.count(b"\n", 0, error.start) + 1
-            raise SyntaxError(
-                "the file is not UTF-8 text, and names no other encoding", (self.path, line, None, None)
-            ) from error
-        except SyntaxError as error:
-            if not error.lineno:  # Python gives no line for a NUL or an unknown encoding
-                error.filename, error.lineno = self.path, _odd_line(self._data)
-            raise
-        except ValueError as error:  # a NUL, up to Python 3.11.3
-            raise SyntaxError(str(error), (self.path, _odd_line(self._data), None, None)) from error
-
-
-def _odd_line(data: bytes) -> int:
-    """Return the line of the first NUL; if there is none, the line that names an encoding."""
-    if (place := data.find(b"\0")) >= 0:
-        return data.count(b"\n", 0, place) + 1
-    first, _, rest = data.partition(b"\n")
-    return 2 if b"coding" not in first and b"coding" in rest.partition(b"\n")[0] else 1
+        return compile(self._data, self.path, "exec", dont_inherit=True)
 
 
 class _Finder:
@@ -216,25 +192,6 @@ def _spec(fullname: str, file: Path, sources: Sources) -> tuple[ModuleSpec, _Loa
     spec = spec_from_file_location(fullname, file, loader=loader, submodule_search_locations=package)
     assert spec is not None
     return spec, loader
-
-
-def compiler_warnings(paths: Iterable[Path]) -> list[str]:
-    """Return a sentence with file and line for each warning of the compiler. A file that cannot be compiled has none.
-
-    Only for a command with one thread: warnings of other threads are not shown meanwhile.
-    """
-    sentences: dict[str, None] = {}
-    for path in paths:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", SyntaxWarning)
-            warnings.simplefilter("always", DeprecationWarning)  # on Python 3.11 invalid escapes are of this kind
-            try:
-                compile(read_owned(path), str(path), "exec", dont_inherit=True)
-            except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
-        sentences |= dict.fromkeys(f"{each.filename}:{each.lineno}: {' '.join(str(each.message).split())}" for each in found)
-    return list(sentences)
 
 
 class Unit(NamedTuple):

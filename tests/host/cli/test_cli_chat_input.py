@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_a_conversation_says_what_it_holds_and_costs(cli: Any) -> None:
     assert [json.loads(line) for line in (cli.vault / "talk.jsonl").read_text().splitlines()]
 
 
-# ---------------------------------------------------------------- images, title, bell
+# ---------------------------------------------------------------- images
 
 
 def test_the_path_of_an_image_that_is_pasted_attaches_it(cli: Any, at_prompt: Begin) -> None:
@@ -136,22 +135,6 @@ def test_the_path_of_an_image_that_is_pasted_attaches_it(cli: Any, at_prompt: Be
     assert terminal.quit() == 0
     [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
     assert node["payload"]["images"] and f'@"{image}" what is it?' in node["payload"]["text"]
-
-
-def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_prompt: Begin) -> None:
-    """The bell when a question waits; the title says what is at work, and the old one comes back."""
-    cli.config(chat={"bell": True, "title": True})
-    terminal = at_prompt("-m", cli.script(cli.calls("danger", what="it"), "done that"))
-    terminal.type("do it\r")
-    terminal.expect("[o]nce")
-    terminal.type("once\r")
-    terminal.expect("→ once")
-    terminal.expect("done that")
-    assert terminal.quit() == 0
-    raw = re.sub(r"\x1b\][^\x07]*\x07", "", terminal.raw)
-    assert raw.count("\a") == 1
-    assert [raw.count(sequence) for sequence in ("\x1b[22;2t", "\x1b[23;2t")] == [1, 1]
-    assert re.findall(r"\x1b\]2;(.) ", terminal.raw)[:3] == ["…", "?", "…"]
 
 
 def test_an_image_is_pasted_from_the_clipboard(cli: Any, at_prompt: Begin) -> None:

@@ -29,17 +29,6 @@ def test_whoever_only_runs_it_sees_nothing_of_a_slip(author: Any, words: tuple[s
     assert "escape" not in done.stderr and "literal" not in done.stderr and "Warning" not in done.stderr
 
 
-def test_the_checks_name_a_slip_with_its_line(author: Any) -> None:
-    """``plugin check`` and ``tool check`` say where; it is no reason to fail (D71, D57)."""
-    done = author("plugin", "check", "mine")
-    assert done.returncode == 0 and "mine.py:6: " in done.stdout and "invalid escape sequence" in done.stdout
-    [escape, literal] = sorted(json.loads(author("plugin", "check", "mine", "--json").stdout)["warnings"], reverse=True)
-    assert f"{author.home}/plugins/mine.py:6: " in escape and f"{author.home}/plugins/mine.py:5: " in literal
-    done = author("tool", "check")
-    assert done.returncode == 0
-    assert f"{author.home}/tools/words.py: ok (mine)\n  warning: {author.home}/tools/words.py:" in done.stdout
-
-
 def test_tool_check_names_what_is_wrong_in_a_file(author: Any) -> None:
     """Each file with its tools and its faults, also while they are switched off (D57)."""
     author.config()

@@ -239,7 +239,7 @@ def test_an_installation_that_is_ended_leaves_no_process(place: Any) -> None:
 
 
 def test_a_build_script_may_print_without_end() -> None:
-    """Of what an installer says, its beginning and its end are read: no more memory than that is taken."""
-    command = [sys.executable, "-c", f"print('first'); print('x' * {3 * MAX_OUTPUT}); print('last')"]
+    """Of what an installer says, the end is read: no more memory than that is taken."""
+    command = [sys.executable, "-c", f"print('x' * {3 * MAX_OUTPUT}); print('last')"]
     output = Installer(os.environ)._run(command, "it failed")
-    assert len(output) == 2 * MAX_OUTPUT and output.startswith("first\n") and output.endswith("\nlast\n")
+    assert len(output) == MAX_OUTPUT and output.endswith("\nlast\n")

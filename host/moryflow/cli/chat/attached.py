@@ -39,7 +39,6 @@ class AttachedChatHost:
         self._reload_lock = asyncio.Lock()
         self._agents: dict[str, AgentChoice] = {}
         self._commands: dict[str, str] = {}
-        self._settings: Mapping[str, Any] = {}
         self._tell_reload: Callable[[list[str]], None] = lambda _: None
         self._follows = False
         self._unfollow: Callable[[], None] = lambda: None
@@ -53,7 +52,6 @@ class AttachedChatHost:
         """
         server = await AttachedServer.found(url)
         found = cls(server, await session_of(server, flags, chosen))
-        found._settings = await server.config()
         await found._fetch_lists()
         return found
 
@@ -122,10 +120,6 @@ class AttachedChatHost:
     @property
     def language(self) -> str:
         return self._server.language
-
-    @property
-    def chat(self) -> Mapping[str, object]:
-        return self._settings.get("chat") or {}
 
     @property
     def place(self) -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from moryflow_sdk import Event, MoryflowError, SlashResult
+from moryflow_sdk import MoryflowError, SlashResult
 from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
-from moryflow.cli.terminal import first_line, plain, say
+from moryflow.cli.terminal import first_line, say
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
@@ -76,8 +74,6 @@ class Conversation(Talk):
         if told:
             about = (host.agent, await host.model(), host.mode, host.row.vault, host.place)
             say(f"{' · '.join(filter(None, about))} · /help, Ctrl-D ends")
-        attention = Attention(host.chat if at_terminal else {}, self._name)
-        host.subscribe(attention)
         await self.recall()
         await host.start(self._reloaded)
         if at_terminal:  # input of a closed terminal may end before SIGHUP comes; SIGHUP must not kill us then
@@ -87,7 +83,6 @@ class Conversation(Talk):
         finally:
             await source.close()
             await host.aclose()
-            attention.close()
         unsent = source.unsent()
         with suppress(OSError):  # the terminal may be gone
             if unsent:
@@ -184,10 +179,6 @@ class Conversation(Talk):
     def _in_chat(self, step: str) -> str:
         return in_chat(step, self.host.row.id)
 
-    def _name(self) -> str:
-        row = self.host.row
-        return f"{row.title or Path(row.vault).name} · moryflow"
-
     async def _run_line(self, line: str) -> None:
         if line.lower() == BUILDER and self.host.agent == PLANNER:  # this one word hands a plan over
             line = f"/{BUILDER}"
@@ -263,53 +254,3 @@ class Stopping:
     def _received(self, number: int) -> None:
         self.leave = self.leave or number != signal.SIGINT
         self._stop()
-
-
-# A turn of more seconds than this rings the bell at its end.
-LONG = 10.0
-# The sequences that make the terminal save its title, and restore it.
-_PUSH, _POP = "\x1b[22;2t", "\x1b[23;2t"
-
-
-class Attention:
-    """Writes the terminal's title and rings its bell for the user who does something else meanwhile.
-
-    :param settings: ``chat`` of the configuration: ``title`` and ``bell``; both are off by default.
-    :param name: returns the conversation's name at the moment.
-    """
-
-    def __init__(self, settings: Mapping[str, Any], name: Callable[[], str]) -> None:
-        self._title, self._bell, self._name = bool(settings.get("title")), bool(settings.get("bell")), name
-        self._began = 0.0
-        self._write(self._title, f"{_PUSH}{self._marked('')}")
-
-    def __call__(self, event: Event) -> None:
-        match event.type:
-            case "turn.start" if event.parent is None:
-                self._began = time.monotonic()
-                self._write(self._title, self._marked("… "))
-            case "permission.asked":
-                self._write(self._title, self._marked("? "))
-                self._write(self._bell, "\a")
-            case "permission.replied":
-                self._write(self._title, self._marked("… "))
-            case "turn.finish" if event.parent is None:
-                self._write(self._title, self._marked(""))
-                self._write(self._bell and time.monotonic() - self._began > LONG, "\a")
-            case _:
-                pass
-
-    def close(self) -> None:
-        """Give the terminal its own title back."""
-        self._write(self._title, _POP)
-
-    def _marked(self, mark: str) -> str:
-        return f"\x1b]2;{mark}{plain(first_line(self._name(), 60))}\x07"
-
-    @staticmethod
-    def _write(wanted: bool, sequence: str) -> None:
-        """Write past the printer that replaces standard error while the input is shown: the sequence takes no column."""
-        stream = sys.__stderr__
-        if wanted and stream is not None and stream.isatty():
-            stream.write(sequence)
-            stream.flush()

@@ -74,10 +74,6 @@ class LocalChatHost:
         return str(self._host.config.get("language") or "en")
 
     @property
-    def chat(self) -> Mapping[str, object]:
-        return self._host.config.get("chat") or {}
-
-    @property
     def agents(self) -> Mapping[str, AgentChoice]:
         shown = (agent for agent in self._host.agents.values() if agent.mode != "subagent" and not agent.hidden)
         return {agent.id: AgentChoice(agent.description or agent.name, agent.mode == "primary") for agent in shown}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.config.schema import Known
     from moryflow.hooks.plugin_set import LoadRecord
-    from moryflow.packages.inventory import HookStats, Row
+    from moryflow.packages.inventory import Row
     from moryflow.runtime.host import Host
 
 
@@ -75,24 +75,25 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
 @click.argument("name")
 @document_options
 def info(flags: Flags, name: str) -> None:
-    """Show one plugin: hooks, tools and their tokens, services, import time, hook calls, errors, quarantine."""
+    """Show one plugin: hooks, tools and their tokens, services, import time, errors, quarantine."""
+    from moryflow.packages.inventory import all_quarantined
     from moryflow.packages.lock import Lockfile, plugin_named
 
     plugins = FoundPlugins(flags)
     rows = plugins.found(name, plugins.rows())
     name = rows[0].name
-    figures, quarantined = _ledger(plugins, name)
+    quarantined = all_quarantined(plugins.home).get(name, [])
     entry = plugin_named(Lockfile(plugins.home).read(), name)
     lock = entry._asdict() if entry else None
-    more = {"hook_figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
+    more = {"quarantined": quarantined, "lock": lock}
     documents = [{**plugin_json(row), **more} for row in rows]
-    text = "\n\n".join(columns(_lines(row, figures, quarantined, lock)) for row in rows)
+    text = "\n\n".join(columns(_lines(row, quarantined, lock)) for row in rows)
     head = f"{len(rows)} plugins have the name {name!r}; the first one is loaded\n\n" if len(rows) > 1 else ""
     document = documents[0] if len(documents) == 1 else {**documents[0], "same_name": documents[1:]}
     show(flags, document, plain(head + text))
 
 
-def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
+def _lines(row: Row, quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
     record, card = row.record, row.card
     lines: list[tuple[str, Any]] = [
         ("name", record.name),
@@ -116,7 +117,6 @@ def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dic
         ("agreed to", f"{lock['version'] or lock['name']} from {lock['origin']}, {lock['hash'] or 'editable'}" if lock else ""),
         ("quarantined", f"{', '.join(quarantined)}: moryflow plugin enable {record.name}" if quarantined else ""),
     ]
-    lines += [(f"hook {item.hook}", _figures(item)) for item in figures]
     return [(key, value) for key, value in lines if value]
 
 
@@ -134,31 +134,6 @@ def _tool(name: str, row: Row) -> str:
 def _capabilities(declared: Mapping[str, object]) -> str:
     words = {True: "yes", False: "no"}
     return ", ".join(f"{name}: {words[value] if isinstance(value, bool) else value}" for name, value in declared.items())
-
-
-def _figures(item: HookStats) -> str:
-    failed = ", ".join(f"{number} {outcome}" for outcome, number in item.failures.items())
-    return f"{item.calls} calls" + (f", {failed}" if failed else "")
-
-
-def _ledger(plugins: FoundPlugins, name: str) -> tuple[list[HookStats], list[str]]:
-    """Return a plugin's hook figures from the sessions' ledger, and its hooks that are still in quarantine."""
-    from moryflow.cli.terminal.interrupts import run_on_loop
-    from moryflow.config import store_url
-    from moryflow.packages.inventory import hook_stats_of, quarantined_of
-    from moryflow.store import existing_store
-
-    store = existing_store(plugins.home, store_url(plugins.home))
-    if store is None:
-        return [], []
-
-    async def read() -> tuple[list[HookStats], list[str]]:
-        try:
-            return await hook_stats_of(store, name), await quarantined_of(store, plugins.home, name)
-        finally:
-            store.close()
-
-    return run_on_loop(read)
 
 
 # ---------------------------------------------------------------- Keys

@@ -30,8 +30,6 @@ def check(flags: Flags, what: str | None) -> int:
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
-    from moryflow.plugins.sources import compiler_warnings
-
     plugins = FoundPlugins(flags)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -39,26 +37,12 @@ def check(flags: Flags, what: str | None) -> int:
     for candidate, verdict in zip(candidates, probe_verdicts(plugins, candidates), strict=True):
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
-        warnings = compiler_warnings(_code(candidate)) if verdict.ok else []
-        about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
-        documents.append({"name": candidate.name, **asdict(verdict), **about})
-        text = verdict_text(candidate.name, verdict, undeclared, again=what)
-        texts.append("\n".join([text, *(f"  warning: {each}" for each in warnings)]))
+        documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
+        texts.append(verdict_text(candidate.name, verdict, undeclared, again=what))
     document = documents[0] if what is not None and len(documents) == 1 else documents
     texts += [f"{row.name}: not checked: {row.record.reason}" for row in left]
     show(flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
-
-
-def _code(candidate: Candidate) -> list[Path]:
-    """Return the files of a plugin's code; none if it was removed meanwhile."""
-    from moryflow.hooks.plugin_set import LoadFailure
-    from moryflow.plugins.importer import code_of
-
-    try:
-        return code_of(candidate)
-    except LoadFailure:
-        return []
 
 
 def probe_verdicts(plugins: FoundPlugins, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:

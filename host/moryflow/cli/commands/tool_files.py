@@ -196,10 +196,8 @@ def _in_folder(folder: Path, path: Path) -> Path:
 
 
 def _row(host: Host, path: Path) -> dict[str, Any]:
-    """Return the tools that a file gives, the problems found in it, and what Python warns of in it."""
+    """Return the tools that a file gives, and the problems found in it."""
     from moryflow_sdk.support.own_files import MANIFESTS
-
-    from moryflow.plugins.sources import compiler_warnings
 
     notes = [note for record in host.plugin_set.records for note in record.notes]
     beside = () if path.suffix == ".py" else tuple(f"{path.with_suffix(suffix)}:" for suffix in MANIFESTS)
@@ -207,12 +205,10 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
     tools = sorted(name for name, owned in host.tools.items() if owned.tool.source == str(path))
     if not tools and not problems:
         problems = [f"{path}: it was not loaded; next: moryflow plugin info external_tools"]
-    found = {"file": str(path), "ok": bool(tools) and not problems, "tools": tools}
-    return {**found, "problems": problems, "warnings": compiler_warnings([path])}
+    return {"file": str(path), "ok": bool(tools) and not problems, "tools": tools, "problems": problems}
 
 
 def _lines(row: dict[str, Any]) -> str:
     state = "ok" if row["ok"] else "part of it cannot be used" if row["tools"] else "it cannot be used"
     names = f" ({', '.join(row['tools'])})" if row["tools"] else ""
-    details = [*row["problems"], *(f"warning: {warning}" for warning in row["warnings"])]
-    return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in details)])
+    return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in row["problems"])])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import faulthandler
 import json
 import os
 import signal
@@ -13,14 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from moryflow_sdk import PluginContext
 
 from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.importer import import_sources, show_printing
+from moryflow.plugins.importer import import_sources
 from moryflow.plugins.lifecycle import PlainContext, start
 from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import failure_line
@@ -31,27 +30,20 @@ Mark = Callable[[str], None]
 MAX_FILES = 256
 # Bytes, so that a plugin that prints without end does not fill the disk.
 MAX_FILE_SIZE = 1 << 28
-# The descriptor that the traceback is written to.
-_TRACES: list[int] = []
 _write, _leave, _json = os.write, os._exit, json.dumps  # kept here before a plugin can replace them
 
 
 def main(request: Mapping[str, Any]) -> None:
     """Run a probe and end the process. Never returns.
 
-    Standard output takes the report: each stage when it begins, then the verdict. Standard error takes tracebacks and what the
-    plugin prints.
+    Standard output takes the report: each stage when it begins, then the verdict.
     """
-    report, trace = os.dup(1), os.dup(2)
-    _TRACES.append(trace)
-    os._exit = _leave_traced
+    report = os.dup(1)
     silence()
     seconds = float(request["seconds"])
     limit()
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        faulthandler.enable(trace, all_threads=False)
-        faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         found = examine(request, lambda stage: _say(report, stage))
         with suppress(BaseException):
@@ -66,13 +58,6 @@ def _say(report: int, line: str) -> None:
     data = line.encode() + b"\n"
     while data:
         data = data[_write(report, data) :]
-
-
-def _leave_traced(status: int) -> NoReturn:
-    """Exit as ``os._exit`` does, but write a traceback first, so that the verdict can name the line."""
-    with suppress(BaseException):
-        faulthandler.dump_traceback(_TRACES[0], all_threads=False)
-    _leave(status)
 
 
 class ProbeSettings:
@@ -100,7 +85,6 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     :param mark: called with the name of each stage when it begins.
     """
     sys.dont_write_bytecode = True
-    show_printing()
     started = time.perf_counter()
     mark("import")
     try:
@@ -183,24 +167,19 @@ async def _contribute(plugin_set: PluginSet, contexts: Callable[[Any], PluginCon
 
 
 def _failure_report(failure: LoadFailure, file: str = "") -> dict[str, Any]:
-    causes = _causes(failure)
-    hint = _TERMINAL_HINT if any(map(_reads_terminal, causes)) else failure.hint
-    hint = _LESS if any(isinstance(each, MemoryError) for each in causes) else hint
+    hint = _TERMINAL_HINT if any(map(_reads_terminal, _causes(failure))) else failure.hint
     found = {"ok": False, "fatal": _is_fatal(failure), "stage": failure.stage, "error": failure.message, "hint": hint}
     return {**found, "file": failure.file or file, "line": failure.line}
 
 
 def silence() -> None:
-    """Keep the plugin away from the standard streams: what it prints is counted, and nothing can be read.
+    """Keep the plugin away from the standard streams: what it prints is lost, and nothing can be read.
 
     In the host, standard input is the terminal, and an import that reads it would never end.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number, target in enumerate((nowhere, 2, nowhere)):
         os.dup2(target, number)
-
-
-_LESS = "load large data inside the functions that need it"
 
 
 def limit() -> None:

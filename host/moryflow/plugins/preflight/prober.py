@@ -5,11 +5,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -120,8 +118,6 @@ class VerdictCache:
 AT_ONCE = 4
 # Seconds that a child may need until it begins; the seconds of its probe count from then, and the child counts them.
 MAX_START_SECONDS = 30.0
-# Bytes that are read of the end of what a child prints, where its traceback is.
-MAX_TRACE = 1 << 16
 # Seconds of a probe that the host begins by itself; one that the user asks for has more.
 USUAL_SECONDS = 2.0
 # The host's path is taken over last: the working folder may be in it, with somebody's `moryflow.py`.
@@ -130,7 +126,6 @@ _BEGIN = (
     "from moryflow.plugins.preflight.child import main; "
     "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; main(request)"
 )
-_FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 _Keep = Callable[["ProbeVerdict"], "ProbeVerdict"]
 
 
@@ -183,40 +178,38 @@ class Prober:
     def _probe(self, request: Mapping[str, Any]) -> ProbeVerdict:
         command, pipe = [sys.executable, "-P", "-c", _BEGIN], subprocess.PIPE
         environ, report = {**os.environ, "PYTHONBREAKPOINT": "0"}, b""
-        with tempfile.TemporaryFile() as printed:
-            with self._lock:  # a child that begins after `close` would be ended by nobody
-                if self._closed:
-                    return _lost_verdict("the host is closing")
-                process = subprocess.Popen(
-                    command, stdin=pipe, stdout=pipe, stderr=printed, env=environ, start_new_session=True
-                )
-                self._running.add(process)
-            started = time.monotonic()
-            try:
-                report, _ = process.communicate(json.dumps(request).encode(), MAX_START_SECONDS + float(request["seconds"]))
-            except subprocess.TimeoutExpired as error:
-                report = error.stdout or b""
-            finally:
-                code = process.poll()
-                _kill_group(process)
-                process.communicate()
-            self._running.discard(process)
+        with self._lock:  # a child that begins after `close` would be ended by nobody
             if self._closed:
                 return _lost_verdict("the host is closing")
-            printed.seek(max(0, printed.seek(0, os.SEEK_END) - MAX_TRACE))
-            found = _found(report, code, printed.read(), request)
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environ, start_new_session=True
+            )
+            self._running.add(process)
+        started = time.monotonic()
+        try:
+            report, _ = process.communicate(json.dumps(request).encode(), MAX_START_SECONDS + float(request["seconds"]))
+        except subprocess.TimeoutExpired as error:
+            report = error.stdout or b""
+        finally:
+            code = process.poll()
+            _kill_group(process)
+            process.communicate()
+        self._running.discard(process)
+        if self._closed:
+            return _lost_verdict("the host is closing")
         ms = round((time.monotonic() - started) * 1000, 1)
-        return verdict_of({"ms": ms, **found, "fresh": True})
+        return verdict_of({"ms": ms, **_found(report, code, request), "fresh": True})
 
 
-def _found(report: bytes, code: int | None, trace: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
+def _found(report: bytes, code: int | None, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict that a child reports, or a fatal one that says how it ended; without a `code`, it still ran."""
     lines = report.decode("utf-8", "replace").split("\n")[:-1]
     if not lines:
         raise OSError(f"its process ended before it was ready (exit code {code})")
     if lines[-1].startswith(VERDICT):
         return json.loads(lines[-1].removeprefix(VERDICT))
-    found: dict[str, Any] = {"ok": False, "fatal": True, "stage": lines[-1], **_place(trace, request)}
+    found: dict[str, Any] = {"ok": False, "fatal": True, "stage": lines[-1]}
+    found["file"] = str(request.get("root") or request.get("file") or "")
     if code is None or code == -signal.SIGALRM:
         seconds, hint = float(request["seconds"]), "import heavy libraries inside the functions that need them"
         if seconds <= USUAL_SECONDS and "file" not in request:  # a file with tools is not a plugin
@@ -224,17 +217,6 @@ def _found(report: bytes, code: int | None, trace: bytes, request: Mapping[str, 
         return {**found, "error": f"it did not finish in {seconds:g} s", "hint": hint, "timeout": True}
     how = f"crashed the process ({signal.Signals(-code).name})" if code < 0 else ""
     return {**found, "error": f"it {how or f'ended the process without a message (exit code {code})'}"}
-
-
-def _place(trace: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file and the line of the code where its traceback ends, else its root."""
-    root = str(request.get("root") or request.get("file") or "")
-    folder = root.removesuffix("__init__.py").rstrip("/") + "/"
-    for found, number in _FRAME.findall(trace):
-        name = os.fsdecode(found)
-        if root and (name == root or name.startswith(folder)):
-            return {"file": name, "line": int(number)}
-    return {"file": root}
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

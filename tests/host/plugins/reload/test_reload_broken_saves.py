@@ -32,7 +32,7 @@ MISTAKES = {
     "raise": ("x = 1\n1 / 0\n", "import", 2, "ZeroDivisionError"),
     "raise in a hook": (f"{HOOK}def tools():\n    1 / 0\n", "contribute", 4, "ZeroDivisionError"),
     "raise at the start": (f"{HOOK}def plugin_start():\n    1 / 0\n", "start", 4, "ZeroDivisionError"),
-    "hang": ("while True: pass\n", "import", 1, "it did not finish in 2 s"),
+    "hang": ("while True: pass\n", "import", 0, "it did not finish in 2 s"),
     "wrong return type": (f"{HOOK}def tools():\n    return 3\n", "contribute", 0, "a list of items is expected, not int"),
     "exit": ("import sys\nsys.exit(3)\n", "import", 2, "it called sys.exit(3)"),
     "hard exit": ("import os\nos._exit(3)\n", "import", 0, "it ended the process without a message (exit code 3)"),
