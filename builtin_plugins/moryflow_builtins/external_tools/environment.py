@@ -135,7 +135,8 @@ def environment_for(needs: Requirements, data_dir: Path) -> Environment:
 
 def _commands(made: Environment) -> Sequence[tuple[str, list[str]]]:
     """Return the commands to run, each with a description. After ``--``, a package's name cannot be read as an option."""
-    uv = _uv()
+    beside = Path(sys.executable).with_name("uv")
+    uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if uv is not None:
         make = [uv, "venv", "--quiet", "--python", sys.executable, str(made.folder)]
         install = [uv, "pip", "install", "--quiet", "--python", str(made.python)]
@@ -143,11 +144,6 @@ def _commands(made: Environment) -> Sequence[tuple[str, list[str]]]:
         make = [sys.executable, "-I", "-m", "venv", str(made.folder)]
         install = [str(made.python), "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     return (("making an environment", make), (f"installing {', '.join(made.packages)}", [*install, "--", *made.packages]))
-
-
-def _uv() -> str | None:
-    beside = Path(sys.executable).with_name("uv")
-    return shutil.which("uv") or (str(beside) if beside.exists() else None)
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -231,7 +231,12 @@ async def _run_worker(
             await process.stdin.drain()
         answer = await _answer(process.stdout, progress)
         if answer is None:
-            raise await _exit_error(process, complaints)
+            code = await process.wait()
+            said = ""
+            with suppress(TimeoutError):  # a child process may keep the pipe open
+                said = await asyncio.wait_for(asyncio.shield(complaints), 0.5)
+            last = said.strip().splitlines()[-1:]
+            raise ToolError(f"its process ended with {ending(code)}" + (f": {last[0]}" if last else ""), code="tool_failed")
     finally:
         end_group(process.pid)
         await process.wait()
@@ -292,12 +297,3 @@ async def _last_words(stderr: asyncio.StreamReader) -> str:
     while piece := await stderr.read(65536):
         kept = (kept + piece)[-_COMPLAINTS:]
     return kept.decode("utf-8", "replace")
-
-
-async def _exit_error(process: asyncio.subprocess.Process, complaints: asyncio.Future[str]) -> ToolError:
-    code = await process.wait()
-    said = ""
-    with suppress(TimeoutError):  # a child process may keep the pipe open
-        said = await asyncio.wait_for(asyncio.shield(complaints), 0.5)
-    last = said.strip().splitlines()[-1:]
-    return ToolError(f"its process ended with {ending(code)}" + (f": {last[0]}" if last else ""), code="tool_failed")

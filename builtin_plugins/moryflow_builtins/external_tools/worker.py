@@ -40,22 +40,18 @@ def _answer(request: dict[str, Any], say: Any) -> dict[str, Any]:
     from moryflow_builtins.external_tools.exports import Wrong, exported_tools
 
     context = Context(request.get("context", {}), say)
-    found = exported_tools(_module(request["file"], request["source"]), context)
+    file = request["file"]
+    module = ModuleType(Path(file).stem)
+    module.__file__ = file
+    sys.modules[module.__name__] = module
+    exec(compile(request["source"], file, "exec", dont_inherit=True), module.__dict__)
+    found = exported_tools(module, context)
     if request["do"] == "list":
         wrong = [{"message": item.message, "line": item.line} for item in found if isinstance(item, Wrong)]
         return {"tools": [_describe(item) for item in found if not isinstance(item, Wrong)], "wrong": wrong}
     tool = next(item for item in found if not isinstance(item, Wrong) and item.name == request["tool"])
     outcome = _run(tool, request["args"], context)
     return {"result": _result(outcome, context.collected)}
-
-
-def _module(file: str, source: str) -> ModuleType:
-    """Run exactly the source text that was checked and hashed, and return the module."""
-    module = ModuleType(Path(file).stem)
-    module.__file__ = file
-    sys.modules[module.__name__] = module
-    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    return module
 
 
 def _describe(tool: Any) -> dict[str, Any]:

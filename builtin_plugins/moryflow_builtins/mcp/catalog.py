@@ -33,23 +33,19 @@ def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool 
     except ConfigError as error:
         yield Diagnostic(file=str(error.where), code="mcp_lock", message=error.message, next_step=error.next_step or "")
         return
-    yield from _remarks(usable, ctx.home)
-    yield from _tools(usable, settings.search_above, ctx, helper)
-
-
-def _remarks(servers: Sequence[Server], home: Path) -> Iterator[Diagnostic]:
     said = {
         "new": "not reviewed yet, so none of its tools is offered",
         "changed": "configured differently than when it was reviewed, so none of its tools is offered",
     }
     for state, text in said.items():
-        names = [server.name for server in servers if server.state == state]
+        names = [server.name for server in usable if server.state == state]
         if names:
-            yield _remark(home, f"{', '.join(names)[:200]}: {text}", names[0])
-    drifted = [server for server in servers if server.state == "reviewed" and server.pin and server.pin.withheld]
+            yield _remark(ctx.home, f"{', '.join(names)[:200]}: {text}", names[0])
+    drifted = [server for server in usable if server.state == "reviewed" and server.pin and server.pin.withheld]
     if drifted:
         shown = ", ".join(f"{server.name} ({len(server.pin.withheld)} tools)" for server in drifted if server.pin)
-        yield _remark(home, f"{shown[:200]}: changed since they were reviewed, and withheld", drifted[0].name)
+        yield _remark(ctx.home, f"{shown[:200]}: changed since they were reviewed, and withheld", drifted[0].name)
+    yield from _tools(usable, settings.search_above, ctx, helper)
 
 
 def _remark(home: Path, text: str, name: str) -> Diagnostic:

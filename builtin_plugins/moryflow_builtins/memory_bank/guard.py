@@ -33,7 +33,7 @@ def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
     files = {target.path or target.text for target in targets}
     if len(files) > 1 or call.tool == "multiedit":
         return "high"
-    if any(_is_folder(target) for target in targets):
+    if any(target.kind == "file" and target.identity is not None and Path(target.path or "").is_dir() for target in targets):
         return "high"
     matches = sensitive_globs(settings)
     names = [name for target in targets for name in _names(target)]
@@ -59,10 +59,6 @@ def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
         if judged is not None:
             return judged if judged in LEVELS else "high"
     return assess(call, settings)
-
-
-def _is_folder(target: Target) -> bool:
-    return target.kind == "file" and target.identity is not None and Path(target.path or "").is_dir()
 
 
 def _names(target: Target) -> tuple[str, ...]:
@@ -108,25 +104,21 @@ async def judge(call: ToolCall, turn: Turn) -> Deny | None:
     if not targets:
         return None
     if any(inside(target) for target in targets):
-        return _deny_bank_edit(turn)
+        bank = bank_of(turn)
+        if bank is None:
+            return _deny(f"{FOLDER}/ is made and kept by its own commands", MADE_BY)
+        if bank.problem:
+            return _deny(f"nothing is written there: {bank.problem}", "tell the user to run `moryflow memory-bank check`")
+        if turn.parent is not None:
+            step = "say in your answer what should be kept there"
+        else:
+            step = "propose the change with memory_propose"
+        return _deny(f"only the memory-bank writer may change {FOLDER}/", step)
     return await _before_write(call, turn)
 
 
 def _deny(reason: str, next_step: str) -> Deny:
     return Deny(f"memory bank: {reason}", cause="memory_bank", bypass="never", next_step=next_step)
-
-
-def _deny_bank_edit(turn: Turn) -> Deny:
-    bank = bank_of(turn)
-    if bank is None:
-        return _deny(f"{FOLDER}/ is made and kept by its own commands", MADE_BY)
-    if bank.problem:
-        return _deny(f"nothing is written there: {bank.problem}", "tell the user to run `moryflow memory-bank check`")
-    if turn.parent is not None:
-        step = "say in your answer what should be kept there"
-    else:
-        step = "propose the change with memory_propose"
-    return _deny(f"only the memory-bank writer may change {FOLDER}/", step)
 
 
 def _writer(grant: Grant, call: ToolCall) -> Deny | None:
@@ -167,7 +159,10 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
         return None
     required = bank.required()
     if not required:
-        _emit_reminder(turn)
+        if not turn.session_state.get("toldOff"):
+            turn.session_state["toldOff"] = True
+            what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"
+            turn.emit("notice", text=f"memory bank: {what}. Next: moryflow memory-bank init")
         return None
     risk = risk_of(call, settings)
     targets = [target.text for target in edit_targets(call)]
@@ -181,14 +176,6 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
         reminder = f"this was a {risk}-risk write, and {required} was not read in this turn. Next: read {required}"
         turn.state["waiting"] = {**turn.state.get("waiting", {}), call.id: reminder}
     return None
-
-
-def _emit_reminder(turn: Turn) -> None:
-    """Tell the user once a session that the bank has no file that could be required."""
-    if not turn.session_state.get("toldOff"):
-        turn.session_state["toldOff"] = True
-        what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"
-        turn.emit("notice", text=f"memory bank: {what}. Next: moryflow memory-bank init")
 
 
 def add_result_hints(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
@@ -230,7 +217,7 @@ async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolR
         return None
     note_reads(call, result, turn)
     final = add_file_dates(result, call) if turn.agent.id == READER and turn.parent is not None else result
-    if _starts_reader(call) and result.status == "ok":
+    if any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets) and result.status == "ok":
         from .reader import check_package
 
         final, whole = await check_package(result, turn, bank.required())
@@ -238,8 +225,3 @@ async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolR
             note_package(turn)
     final = add_result_hints(call, final, turn)
     return None if final is result else final
-
-
-def _starts_reader(call: ToolCall) -> bool:
-    """Whether a call starts the memory reader, by whatever tool."""
-    return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)

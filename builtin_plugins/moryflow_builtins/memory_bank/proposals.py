@@ -181,11 +181,31 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     if usable_bank(ctx) is None:
         raise ToolError(f"there is no {FOLDER}/ here", code="no_bank", next_step="moryflow memory-bank init")
     typed = prompts(await ctx.history.path())
-    _refuse_here(ctx, typed)
+    if ctx.parent is not None or not typed:
+        step = "say in your answer what should be kept"
+        raise ToolError("only an agent that talks with the user can propose", code="no_person", next_step=step)
+    if commands_in(typed[-1].text):
+        step = "do what was asked: memory_write after mb:write, nothing after mb:no"
+        raise ToolError("this message answers a proposal; it leads to no new one", code="command_guard", next_step=step)
     name = _checked_target(ctx, target)
-    _checked_draft(draft)
+    if not draft.strip():
+        raise ToolError("the draft is empty", code="empty", next_step="say what shall be kept")
+    if len(draft) > MAX_DRAFT:
+        long = f"the draft has {len(draft):,} characters; the limit is {MAX_DRAFT:,}"
+        raise ToolError(long, code="too_large", next_step="keep the conclusion, its boundary and a pointer")
+    if redact(draft) != draft:
+        raise ToolError("the draft holds what looks like a secret", code="secret", next_step="say where it is kept instead")
+    if any(marker in draft for marker in MARKERS) or "\0" in draft:
+        raise ToolError("the draft holds a marker of the bank's own", code="marker", next_step="leave the markers out")
     text = _current(ctx, name)
-    _checked_replaces(replaces, text, name)
+    known = {plain_line(line) for line in (text or "").splitlines()}
+    unknown = [line for line in replaces.splitlines() if line.strip() and plain_line(line) not in known]
+    if unknown:
+        raise ToolError(
+            f"{name} has no line {unknown[0][:80]!r} to replace",
+            code="not_found",
+            next_step=f"read {name} and copy whole lines",
+        )
     proposals = load(ctx.session_state)
     made = Proposal(proposal_id(name, draft, replaces), name, draft.strip("\n"), replaces.strip("\n"), typed[-1].node)
     _refuse_repeated(made, proposals, typed, text)
@@ -195,16 +215,6 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     ctx.emit("notice", text=f"{difference_of(made)}\n`mb:write {made.id}` keeps it, `mb:no {made.id}` drops it")
     metadata = {"proposal": made.id, "target": name}
     return ToolResult(output=_proposal_text(made, why), title=f"proposal {made.id} for {name}", metadata=metadata)
-
-
-def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
-    """Refuse a proposal if no person takes part in the conversation, or if the last message is ``mb:write`` or ``mb:no``."""
-    if ctx.parent is not None or not typed:
-        step = "say in your answer what should be kept"
-        raise ToolError("only an agent that talks with the user can propose", code="no_person", next_step=step)
-    if commands_in(typed[-1].text):
-        step = "do what was asked: memory_write after mb:write, nothing after mb:no"
-        raise ToolError("this message answers a proposal; it leads to no new one", code="command_guard", next_step=step)
 
 
 def _checked_target(ctx: Any, target: str) -> str:
@@ -218,18 +228,6 @@ def _checked_target(ctx: Any, target: str) -> str:
             f"{target} is not a Markdown file of {FOLDER}/", code="not_markdown", next_step="name one ending in .md"
         )
     return name
-
-
-def _checked_draft(draft: str) -> None:
-    if not draft.strip():
-        raise ToolError("the draft is empty", code="empty", next_step="say what shall be kept")
-    if len(draft) > MAX_DRAFT:
-        long = f"the draft has {len(draft):,} characters; the limit is {MAX_DRAFT:,}"
-        raise ToolError(long, code="too_large", next_step="keep the conclusion, its boundary and a pointer")
-    if redact(draft) != draft:
-        raise ToolError("the draft holds what looks like a secret", code="secret", next_step="say where it is kept instead")
-    if any(marker in draft for marker in MARKERS) or "\0" in draft:
-        raise ToolError("the draft holds a marker of the bank's own", code="marker", next_step="leave the markers out")
 
 
 def _current(ctx: Any, name: str) -> str | None:
@@ -248,17 +246,6 @@ def _current(ctx: Any, name: str) -> str | None:
             f"nothing can be proposed for it: {wrong[0]}", code="blocks", where=f"{name}:{wrong[1]}", next_step=step
         )
     return text
-
-
-def _checked_replaces(replaces: str, text: str | None, name: str) -> None:
-    known = {plain_line(line) for line in (text or "").splitlines()}
-    unknown = [line for line in replaces.splitlines() if line.strip() and plain_line(line) not in known]
-    if unknown:
-        raise ToolError(
-            f"{name} has no line {unknown[0][:80]!r} to replace",
-            code="not_found",
-            next_step=f"read {name} and copy whole lines",
-        )
 
 
 def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequence[Prompt], text: str | None) -> None:

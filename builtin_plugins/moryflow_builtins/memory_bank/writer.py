@@ -143,7 +143,11 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
     finally:  # also if it is stopped
         after = _content(ctx, chosen.target)
         if after != before and (wrong := difference(before, after, chosen)):
-            _put_back(ctx, chosen.target, before)
+            target = ctx.files.resolve(chosen.target, domain="edit")
+            if before is not None:
+                ctx.files.write(target, before)
+            elif target.identity is not None:
+                ctx.files.remove(target)
     wrong = wrong or ("nothing was changed" if after == before else "")
     last_prompt = prompts(await ctx.history.path())[-1].node
     proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written", written_after="" if wrong else last_prompt)
@@ -198,11 +202,3 @@ def _task(proposal: Proposal, before: bytes | None) -> str:
     if proposal.replaces:
         parts.append(f"<replaces {mark}>\n{proposal.replaces}\n</replaces {mark}>")
     return "\n\n".join([*parts, f"<draft {mark}>\n{proposal.draft}\n</draft {mark}>"])
-
-
-def _put_back(ctx: Any, name: str, before: bytes | None) -> None:
-    target = ctx.files.resolve(name, domain="edit")
-    if before is not None:
-        ctx.files.write(target, before)
-    elif target.identity is not None:
-        ctx.files.remove(target)

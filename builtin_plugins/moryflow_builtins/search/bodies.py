@@ -40,7 +40,15 @@ def split(pattern: str, path: str) -> tuple[str, str]:
 
     :raises ToolError: an alternative in the braces leads out of the folder.
     """
-    _check_alternatives(pattern)
+    # `{../a,b}` and `{/a,b}`: no file has such a name, so half of the matches would silently be missing.
+    places = [found.start() for found in _UP.finditer(pattern)]
+    inside = any(pattern.count("{", 0, place) > pattern.count("}", 0, place) for place in places)
+    if inside or (pattern.startswith("{") and any(one.startswith(("/", "~/")) for one in alternatives(pattern))):
+        raise ToolError(
+            f"an alternative in the braces of {pattern[:80]!r} leads out of its folder",
+            code="invalid_pattern",
+            next_step="call glob once for each folder",
+        )
     plain = posixpath.normpath(posixpath.join(path, pattern)) if pattern else path
     names = plain.split("/")
     if names[-1] in ("", ".", ".."):
@@ -51,18 +59,6 @@ def split(pattern: str, path: str) -> tuple[str, str]:
 
 
 _UP = re.compile(r"(?<![^/{,])\.\.(?![^/},])")
-
-
-def _check_alternatives(pattern: str) -> None:
-    """Refuse ``{../a,b}`` and ``{/a,b}``: no file has such a name, so half of the matches would silently be missing."""
-    places = [found.start() for found in _UP.finditer(pattern)]
-    inside = any(pattern.count("{", 0, place) > pattern.count("}", 0, place) for place in places)
-    if inside or (pattern.startswith("{") and any(one.startswith(("/", "~/")) for one in alternatives(pattern))):
-        raise ToolError(
-            f"an alternative in the braces of {pattern[:80]!r} leads out of its folder",
-            code="invalid_pattern",
-            next_step="call glob once for each folder",
-        )
 
 
 async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | None) -> ToolResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moryflow_sdk import ToolError, Turn
@@ -88,8 +88,5 @@ def _forget(shadow: Shadow, sessions: Sequence[str], heirs: Mapping[str, Sequenc
     for file in mine:
         file.unlink()
     if mine:
-        shadow.prune(_trees(all_changes(shadow).values()))
-
-
-def _trees(changes: Iterable[Change]) -> set[str]:
-    return {tree for change in changes for tree in (change.before, change.after) if tree}
+        changes = all_changes(shadow).values()
+        shadow.prune({tree for change in changes for tree in (change.before, change.after) if tree})

@@ -184,7 +184,13 @@ class Shadow:
                 self._note_modes(changed)
                 tree = self.git("write-tree").decode().strip()
                 (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._index_identity(stand_ins)}))
-            return VaultTree(tree, self._next_number())
+            file = self.folder / "number"
+            try:
+                number = int(file.read_text()) + 1
+            except (OSError, ValueError):
+                number = time.time_ns()  # greater than every earlier number, if the file was lost
+            file.write_text(str(number))
+            return VaultTree(tree, number)
 
     def differences(self, before: str, after: str) -> list[BlobChange]:
         fields = split(self.git("diff-tree", "-r", "-z", "--no-renames", before, after))
@@ -291,16 +297,6 @@ class Shadow:
                 about = f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
                 return Blob(UNRECORDED, hashlib.sha1(about.encode(), usedforsecurity=False).hexdigest())
         return None
-
-    def _next_number(self) -> int:
-        """Return the next number for a snapshot of the vault; the caller has the lock."""
-        file = self.folder / "number"
-        try:
-            number = int(file.read_text()) + 1
-        except (OSError, ValueError):
-            number = time.time_ns()  # greater than every earlier number, if the file was lost
-        file.write_text(str(number))
-        return number
 
     def _outdated_paths(self) -> Sequence[str]:
         """Return the paths whose record is out of date, without those that cannot or may not be recorded."""

@@ -121,7 +121,7 @@ class EditorFiles(VaultFiles):
     def _unsaved_text(self, target: Target, file: BinaryIO) -> bytes | None:
         path = path_of(target)
         self._unsaved.discard(path)
-        if not self._editor.reads or not self._may_ask_about(path):
+        if not self._editor.reads or not (path.isprintable() and not self._in_home(path)):
             return None
         before = _text_in(file)
         if before is None:
@@ -134,10 +134,6 @@ class EditorFiles(VaultFiles):
             return None
         with parent_folder(target) as (parent, name):
             judged_status(target, parent, name)  # refuses a link that a sandboxed command has put there meanwhile
-        return self._as_stored(path, said, before)
-
-    def _as_stored(self, path: str, said: str, before: str) -> bytes | None:
-        """Return unsaved text as bytes with the byte order mark and the line ends of its file; ``None`` if it is unusable."""
         mark = _MARK if before.startswith(_MARK) else ""
         body = _normalised(said).replace("\n", "\r\n" if "\r\n" in before else "\n")
         try:
@@ -148,10 +144,6 @@ class EditorFiles(VaultFiles):
             return None
         self._unsaved.add(path)
         return data
-
-    def _may_ask_about(self, path: str) -> bool:
-        """Whether the editor may be asked about a path: it is printable, and outside Moryflow's own folder."""
-        return path.isprintable() and not self._in_home(path)
 
     def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
         """Replace or create a file. From then on the editor's own text of it counts as outdated."""

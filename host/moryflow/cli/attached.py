@@ -202,15 +202,12 @@ class AttachedSession:
             if event.turn == self.turn:
                 self._end(_outcome_of(event))
         elif self.turn is not None or event.session != self.id or _comes_between(event):
-            self._tell(event)
-
-    def _tell(self, event: Event) -> None:
-        if event.type == "permission.asked":
-            self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
-        if event.session == self.id and event.type == "turn.finish":
-            self._ended = event
-        for subscriber in self.subscribers:
-            subscriber(event)
+            if event.type == "permission.asked":
+                self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
+            if event.session == self.id and event.type == "turn.finish":
+                self._ended = event
+            for subscriber in self.subscribers:
+                subscriber(event)
 
     def _end(self, outcome: TurnResult | MoryflowError | None) -> None:
         """End the running turn with its result, an error, or, if the server is gone, with what its events have told."""

@@ -66,24 +66,19 @@ def report(error: BaseException) -> int:
             _say("sys.exit() was called while the command ran, perhaps by a task of a plugin", "", "moryflow plugin list")
             return error.code if isinstance(error.code, int) else 1
         case _:
-            return _unexpected(error)
+            from moryflow_sdk import MoryflowError
 
-
-def _unexpected(error: BaseException) -> int:
-    """Print an error that click does not know, ours or the system's by its own sentence; return the exit code."""
-    from moryflow_sdk import MoryflowError
-
-    code = 1
-    if isinstance(error, OSError) and error.strerror:
-        _say(*_system_error(error, error.strerror))
-    elif isinstance(error, MoryflowError):
-        _say(error.message, error.where, next_of(error))
-        code = _exit_code(error)
-    else:
-        _say(f"{type(error).__name__}: {error}", "", "run the same command with -v and report what it prints")
-    if _is_verbose():
-        traceback.print_exception(error)
-    return code
+            code = 1
+            if isinstance(error, OSError) and error.strerror:
+                _say(*_system_error(error, error.strerror))
+            elif isinstance(error, MoryflowError):
+                _say(error.message, error.where, next_of(error))
+                code = _exit_code(error)
+            else:
+                _say(f"{type(error).__name__}: {error}", "", "run the same command with -v and report what it prints")
+            if _is_verbose():
+                traceback.print_exception(error)
+            return code
 
 
 def _is_verbose() -> bool:

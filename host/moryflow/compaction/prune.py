@@ -120,7 +120,9 @@ def plan_fit(
         newest = next((node.id for node in reversed(nodes) if node.kind == kind), "")
         for node in nodes:
             if found.saved < excess and node.kind == kind and node.id != newest:
-                found.add(node, _cut_text(node.payload, size))
+                text = with_files(node.payload)
+                head = text[: int(len(text) * min(1.0, _LEAST / max(size(text), 1.0)))]
+                found.add(node, f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]")
     return found.pruning()
 
 
@@ -187,13 +189,6 @@ def unseen_from(nodes: Sequence[Node]) -> int:
 def unseen_tokens(nodes: Sequence[Node], done: Mapping[str, str], size: Estimate) -> float:
     """Return the tokens of the outputs that the model has not seen yet, as the view shows them."""
     return sum(size(_text_now(node, done)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
-
-
-def _cut_text(payload: Mapping[str, Any], size: Estimate) -> str:
-    """Return the beginning of a text, and a line that says how much is missing."""
-    text = with_files(payload)
-    head = text[: int(len(text) * min(1.0, _LEAST / max(size(text), 1.0)))]
-    return f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]"
 
 
 def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:

@@ -191,11 +191,6 @@ def normalised(layer: Layer) -> Layer:
     """Return `layer` with the older name of the mode `agent`, and hooks in one word, written as they are now."""
     if layer.find(_MODE) == "ask":
         layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
-    return _with_nested_hooks(layer)
-
-
-def _with_nested_hooks(layer: Layer) -> Layer:
-    """Return `layer` with hooks that are written in one word (``"chat.params": {…}``) written as ``chat: {params: {…}}``."""
     hooks = layer.find(_HOOKS)
     if not isinstance(hooks, Mapping) or not any("." in name for name in hooks):
         return layer

@@ -230,23 +230,19 @@ def json_schema(known: Iterable[Known]) -> dict[str, Any]:
         definitions.update(schema.pop("$defs", {}))
         if path == RULES_PATH:
             schema = {"type": "array", "items": schema}
-        _join(root, path, schema)
+        place = root
+        *parents, last = path.split(".") if path else [""]
+        for name in parents:
+            place = place.setdefault("properties", {}).setdefault(name, {"type": "object", "properties": {}})
+        if last:
+            place = place.setdefault("properties", {}).setdefault(last, {})
+        properties = {**schema.pop("properties", {}), **place.get("properties", {})}
+        place.update(schema)
+        if properties:
+            place["properties"] = properties
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Moryflow configuration",
         **root,
         "$defs": definitions,
     }
-
-
-def _join(root: dict[str, Any], path: str, schema: dict[str, Any]) -> None:
-    place = root
-    *parents, last = path.split(".") if path else [""]
-    for name in parents:
-        place = place.setdefault("properties", {}).setdefault(name, {"type": "object", "properties": {}})
-    if last:
-        place = place.setdefault("properties", {}).setdefault(last, {})
-    properties = {**schema.pop("properties", {}), **place.get("properties", {})}
-    place.update(schema)
-    if properties:
-        place["properties"] = properties

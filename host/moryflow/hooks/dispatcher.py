@@ -120,7 +120,9 @@ class Dispatcher:
         hook, returned = implementation.hook, outcome.value
         verdict = _check(outcome, check_verdict, hook, returned, implementation) if returned is not None else None
         if outcome.status != "ok":
-            return _denial(self._fail(scope, place, implementation, outcome, "denied"))
+            failure = self._fail(scope, place, implementation, outcome, "denied")
+            reason = f"the gate of plugin {failure.plugin} failed: {failure.error}"
+            return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")
         scope.ledger.add(place, implementation, "ok", outcome.ns, verdict, outcome.given)
         return verdict
 
@@ -234,11 +236,6 @@ def what_went_wrong(implementation: Implementation, outcome: CallOutcome) -> tup
         "skipped": implementation.life.broken or "an earlier call has still not ended",
     }
     return texts.get(outcome.status, ""), file, line
-
-
-def _denial(failure: HookFailure) -> Deny:
-    reason = f"the gate of plugin {failure.plugin} failed: {failure.error}"
-    return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")
 
 
 @dataclass(slots=True)

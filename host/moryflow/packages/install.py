@@ -128,7 +128,14 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
     :raises ConfigError: it asks for more than before, and nobody can be asked.
     """
     if entry.is_file:
-        return _update_file(entry, manager)
+        source = Path(entry.origin)
+        if not source.exists():
+            hint = f"moryflow plugin install FILE, or moryflow plugin uninstall {plugin_name(source)}"
+            raise InstallError("the file it was copied from is gone", where=entry.origin, next_step=hint)
+        if file_digest(content_of(source)) == entry.hash:
+            return InstallResult("unchanged", entry)
+        done = install_file(source, manager)
+        return InstallResult("updated", done.entry, changes=("the code",))
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = manager.read(entry.source, Path(folder))
         if is_installed(entry, ready.package):
@@ -146,17 +153,6 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             )
         entry = manager.put(ready, entry.source, also)
         return InstallResult("updated", entry, tuple(also), lines)
-
-
-def _update_file(entry: Locked, manager: Manager) -> InstallResult:
-    source = Path(entry.origin)
-    if not source.exists():
-        hint = f"moryflow plugin install FILE, or moryflow plugin uninstall {plugin_name(source)}"
-        raise InstallError("the file it was copied from is gone", where=entry.origin, next_step=hint)
-    if file_digest(content_of(source)) == entry.hash:
-        return InstallResult("unchanged", entry)
-    done = install_file(source, manager)
-    return InstallResult("updated", done.entry, changes=("the code",))
 
 
 def lock_installed(home: Path, name: str) -> tuple[PluginPackage, Locked] | None:

@@ -61,7 +61,25 @@ def origin_of(given: str, *, editable: bool = False) -> PackageOrigin:
     if "://" in given:
         raise ConfigError(f"{given!r} is not an address of a git repository", next_step=f"give {FORMS}")
     if editable or _looks_like_path(given):
-        return _local(given, editable=editable)
+        try:
+            path = Path(given).expanduser().resolve()
+            there = path.exists()
+        except (RuntimeError, ValueError, OSError) as error:  # an unknown home, a NUL, a name that is too long
+            raise ConfigError(f"{given!r} is not a path: {error}", next_step=f"give {FORMS}") from error
+        if not there:
+            raise ConfigError("there is nothing to install", where=str(path), next_step=f"give {FORMS}")
+        if path.is_dir():
+            if not any((path / name).is_file() for name in ("pyproject.toml", "setup.py")):
+                problem = "this folder is not a Python project: it has neither pyproject.toml nor setup.py"
+                raise ConfigError(problem, where=str(path), next_step="moryflow new plugin NAME")
+            return PackageOrigin("editable" if editable else "folder", str(path))
+        if editable:
+            raise ConfigError("-e takes the folder of a project", where=str(path), next_step="moryflow plugin install FILE")
+        if path.suffix == ".py":
+            return PackageOrigin("file", str(path))
+        if path.name.endswith(_ARCHIVES):
+            return PackageOrigin("archive", str(path))
+        raise ConfigError("this is neither a wheel, an archive nor a Python file", where=str(path), next_step=f"give {FORMS}")
     return PackageOrigin("index", _requirement(given))
 
 
@@ -81,28 +99,6 @@ def _git_address(given: str) -> str | None:
 def _looks_like_path(given: str) -> bool:
     named = os.sep in given or given.startswith((".", "~")) or given.endswith((".py", *_ARCHIVES))
     return named or (Path(given).suffix != "" and os.path.isfile(given))  # noqa: PTH113 - no error for a name that is too long
-
-
-def _local(given: str, *, editable: bool) -> PackageOrigin:
-    try:
-        path = Path(given).expanduser().resolve()
-        there = path.exists()
-    except (RuntimeError, ValueError, OSError) as error:  # an unknown home, a NUL, a name that is too long
-        raise ConfigError(f"{given!r} is not a path: {error}", next_step=f"give {FORMS}") from error
-    if not there:
-        raise ConfigError("there is nothing to install", where=str(path), next_step=f"give {FORMS}")
-    if path.is_dir():
-        if not any((path / name).is_file() for name in ("pyproject.toml", "setup.py")):
-            problem = "this folder is not a Python project: it has neither pyproject.toml nor setup.py"
-            raise ConfigError(problem, where=str(path), next_step="moryflow new plugin NAME")
-        return PackageOrigin("editable" if editable else "folder", str(path))
-    if editable:
-        raise ConfigError("-e takes the folder of a project", where=str(path), next_step="moryflow plugin install FILE")
-    if path.suffix == ".py":
-        return PackageOrigin("file", str(path))
-    if path.name.endswith(_ARCHIVES):
-        return PackageOrigin("archive", str(path))
-    raise ConfigError("this is neither a wheel, an archive nor a Python file", where=str(path), next_step=f"give {FORMS}")
 
 
 def _requirement(given: str) -> str:

@@ -285,7 +285,7 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
         place = re.search(r"at line (\d+)", str(error))
         line, problem = int(place[1]) if place else 0, f"it cannot be read: {error}"
         return [EntryPoint(project.name, "", project.name, "", file, line, editable=str(project), problem=problem)]
-    root = _root(project)
+    root = project / "src" if (project / "src").is_dir() else project
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     found: list[EntryPoint] = []
@@ -330,7 +330,3 @@ def _links_in(folder: Path) -> list[Path]:
     with suppress(OSError):
         return [Path(entry.path) for entry in list(os.scandir(folder)) if entry.is_symlink() and os.path.exists(entry.path)]  # noqa: PTH110
     return []
-
-
-def _root(project: Path) -> Path:
-    return project / "src" if (project / "src").is_dir() else project

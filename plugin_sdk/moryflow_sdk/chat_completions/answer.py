@@ -149,7 +149,15 @@ class Answer:
             text += refusal if isinstance(refusal, str) else ""
         yield from self._deltas(reasoning + thought, text)
         self._count_size(self._kept.add(delta))
-        self._take_calls(delta)
+        # If pieces of calls come after the finish reason, the calls were not complete when it came.
+        calls: Any = delta.get("tool_calls")
+        function: Any = delta.get("function_call")
+        self._is_late = self._is_late or bool(self._reason and (calls or function))
+        for position, item in enumerate(cast("list[Any]", calls if isinstance(calls, list) else [calls])):
+            self._calls.add(item, position)
+        if isinstance(function, dict) and not calls:  # the old form, which has neither index nor id
+            self._calls.add({"index": "function_call", "function": function})
+        self.parts += 1 if (calls or function) and self._calls else 0
         yield from self._calls.new_arguments()
         reason = str(choice.get("finish_reason") or "").lower()
         if reason:
@@ -164,17 +172,6 @@ class Answer:
             yield ReasoningDelta(text=shown)
         if text and (shown := self._text.add(text)):
             yield TextDelta(text=shown)
-
-    def _take_calls(self, delta: dict[str, Any]) -> None:
-        """Add the pieces of calls in `delta`. If any come after the finish reason, the calls were not complete when it came."""
-        calls: Any = delta.get("tool_calls")
-        function: Any = delta.get("function_call")
-        self._is_late = self._is_late or bool(self._reason and (calls or function))
-        for position, item in enumerate(cast("list[Any]", calls if isinstance(calls, list) else [calls])):
-            self._calls.add(item, position)
-        if isinstance(function, dict) and not calls:  # the old form, which has neither index nor id
-            self._calls.add({"index": "function_call", "function": function})
-        self.parts += 1 if (calls or function) and self._calls else 0
 
     def _count_size(self, size: int) -> None:
         self._size += size

@@ -60,7 +60,14 @@ _STATUS: dict[int, ModelErrorCode] = {
 def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: Endpoint) -> ModelError:
     """Return the error for an answer whose HTTP status is not 200."""
     if 300 <= status < 400:
-        return _redirect(status, headers.get("location", ""), endpoint)
+        target = redact(plain(headers.get("location", "").split("?")[0])[:200], endpoint.key)
+        return ModelError(
+            f"{endpoint.label} answered with a redirect (HTTP {status}) to {target or 'nowhere'}; "
+            "it was not followed, because that would send the key to another server",
+            code="protocol",
+            status=status,
+            next_step=f"set the final address in {endpoint.url_source}",
+        )
     text = body.decode(errors="replace")
     try:
         detail = _Detail.of(json.loads(text))
@@ -193,17 +200,6 @@ def _error(code: ModelErrorCode, detail: _Detail, endpoint: Endpoint, status: in
     )
     error.param = detail.param
     return error
-
-
-def _redirect(status: int, location: str, endpoint: Endpoint) -> ModelError:
-    target = redact(plain(location.split("?")[0])[:200], endpoint.key)
-    return ModelError(
-        f"{endpoint.label} answered with a redirect (HTTP {status}) to {target or 'nowhere'}; "
-        "it was not followed, because that would send the key to another server",
-        code="protocol",
-        status=status,
-        next_step=f"set the final address in {endpoint.url_source}",
-    )
 
 
 def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool = False) -> str:

@@ -83,7 +83,11 @@ def _merged(key: str, before: Any, piece: Any) -> Any:
             before.append(piece)
             return before
         case str(), str():
-            return _merged_texts(key, before, piece)
+            if key in _PROSE:
+                return _Pieces([before, piece])
+            if key in _NAMES or piece.startswith(before):  # a signature or an encrypted text, said again or grown
+                return piece or before
+            return before + piece
         case dict(), dict():
             return merged(cast("dict[str, Any]", before), cast("dict[str, Any]", piece))
         case list(), list():
@@ -113,14 +117,6 @@ def joined(value: Any, levels: int = 50) -> Any:
             return [joined(item, levels - 1) for item in cast("list[Any]", value)]
         case _:
             return value
-
-
-def _merged_texts(key: str, before: str, piece: str) -> Any:
-    if key in _PROSE:
-        return _Pieces([before, piece])
-    if key in _NAMES or piece.startswith(before):  # a signature or an encrypted text, said again or grown
-        return piece or before
-    return before + piece
 
 
 def _merged_lists(before: list[Any], pieces: list[Any]) -> list[Any]:

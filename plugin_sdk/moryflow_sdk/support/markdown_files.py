@@ -106,7 +106,18 @@ def parse_markdown(data: bytes, distrusted: str = "", *, json5: bool = True) -> 
         loose: WrongFile | None = None
 
         def load(self, fm: str) -> dict[str, Any]:
-            found, self.loose = _load(fm, json5=json5)
+            if len(fm.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
+                raise WrongFile("frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
+            loose = None
+            try:
+                value = _json5(fm) if json5 and fm.lstrip().startswith("{") else _yaml(fm)
+            except WrongFile as wrong:
+                if fm.lstrip().startswith("{"):
+                    raise
+                value, loose = _field_by_field(fm, wrong), wrong
+            if not isinstance(value, dict):
+                raise WrongFile("frontmatter", "the frontmatter must be an object with named fields", 2)
+            found, self.loose = cast("dict[str, Any]", value), loose
             return found
 
     if not re.match(r"---[ \t]*\n", text):
@@ -132,21 +143,6 @@ def _text(data: bytes) -> str:
     if (place := text.find("\0")) >= 0:
         raise WrongFile("encoding", "it holds a NUL character", text.count("\n", 0, place) + 1)
     return text.replace("\r\n", "\n")
-
-
-def _load(block: str, *, json5: bool) -> tuple[dict[str, Any], WrongFile | None]:
-    if len(block.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
-        raise WrongFile("frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
-    loose = None
-    try:
-        value = _json5(block) if json5 and block.lstrip().startswith("{") else _yaml(block)
-    except WrongFile as wrong:
-        if block.lstrip().startswith("{"):
-            raise
-        value, loose = _field_by_field(block, wrong), wrong
-    if not isinstance(value, dict):
-        raise WrongFile("frontmatter", "the frontmatter must be an object with named fields", 2)
-    return cast("dict[str, Any]", value), loose
 
 
 _FIELD = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?=\s|\Z)")

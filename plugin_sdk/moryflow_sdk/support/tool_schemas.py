@@ -37,7 +37,30 @@ def plain_schema(schema: Any) -> dict[str, Any]:
 
     :raises ValueError: a tool cannot have this schema; the message says why.
     """
-    plain = _modern(_plain(schema))
+    if not isinstance(schema, Mapping):
+        raise ValueError("it is not an object")
+    # JSON would silently convert other keys to text; and no service takes half of a surrogate pair.
+    waiting: list[tuple[Any, int]] = [(schema, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > MAX_DEPTH * 2:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH}, or holds itself")
+        if isinstance(part, Mapping):
+            for key in (mapping := cast("Mapping[Any, Any]", part)):
+                if not isinstance(key, str):
+                    raise ValueError(f"the key {key!r:.40} is not text")
+            waiting += [(item, depth + 1) for pair in mapping.items() for item in pair]
+        elif isinstance(part, list | tuple):
+            waiting += [(item, depth + 1) for item in cast("list[Any]", part)]
+        elif isinstance(part, str) and not can_be_sent(part):
+            raise ValueError(f"{_quoted(part)} holds half of a surrogate pair, which cannot be sent")
+    try:
+        text = json.dumps(schema, allow_nan=False, default=_mapping_to_dict)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES // 1024} KiB")
+    plain = _modern(cast("dict[str, Any]", json.loads(text)))
     if plain.setdefault("type", "object") != "object" or any(word in plain for word in ("$ref", *_AT_THE_TOP)):
         raise ValueError("a tool takes one object with named arguments: type and properties, and no choice between several")
     _check(plain, plain, 0, "")
@@ -45,19 +68,6 @@ def plain_schema(schema: Any) -> dict[str, Any]:
         if not _ARGUMENT.fullmatch(name):
             raise ValueError(f"{_quoted(name)} is not an argument name: up to 64 letters, digits, _ . and -")
     return plain
-
-
-def _plain(schema: Any) -> dict[str, Any]:
-    if not isinstance(schema, Mapping):
-        raise ValueError("it is not an object")
-    _only_names(schema)
-    try:
-        text = json.dumps(schema, allow_nan=False, default=_mapping_to_dict)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {error}") from error
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"it is larger than {MAX_BYTES // 1024} KiB")
-    return cast("dict[str, Any]", json.loads(text))
 
 
 def _modern(part: Any) -> Any:
@@ -82,24 +92,6 @@ def _mapping_to_dict(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
     raise TypeError(f"{value!r:.60} is a {type(value).__name__}")
-
-
-def _only_names(schema: Any) -> None:
-    """Refuse keys that JSON would silently convert to text, and text that cannot be sent."""
-    waiting: list[tuple[Any, int]] = [(schema, 0)]
-    while waiting:
-        part, depth = waiting.pop()
-        if depth > MAX_DEPTH * 2:
-            raise ValueError(f"it is nested deeper than {MAX_DEPTH}, or holds itself")
-        if isinstance(part, Mapping):
-            for key in (mapping := cast("Mapping[Any, Any]", part)):
-                if not isinstance(key, str):
-                    raise ValueError(f"the key {key!r:.40} is not text")
-            waiting += [(item, depth + 1) for pair in mapping.items() for item in pair]
-        elif isinstance(part, list | tuple):
-            waiting += [(item, depth + 1) for item in cast("list[Any]", part)]
-        elif isinstance(part, str) and not can_be_sent(part):
-            raise ValueError(f"{_quoted(part)} holds half of a surrogate pair, which cannot be sent")
 
 
 def can_be_sent(text: str) -> bool:

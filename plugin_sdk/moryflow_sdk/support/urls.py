@@ -148,11 +148,21 @@ def parse_url(text: str) -> Url:
     parts = _HEAD.fullmatch(text)
     if parts is None:
         raise RefusedUrl("only http and https URLs with a host are fetched")
-    _check_end_of_authority(text)
+    # In `http://a?@b/` and `http://a#@b/` a parser that seeks `@` before the first `/` finds the host `b`.
+    before_path = text.partition("://")[2].partition("/")[0]
+    if "@" in unicodedata.normalize("NFKC", unquote(unquote(before_path))):
+        raise RefusedUrl("a URL with an @ before its path is read differently by different programs; write a / behind the host")
     scheme, authority, path, query = parts.groups()
     host, port = _authority(authority, scheme.lower())
     url = Url(scheme.lower(), host, port, _path(path), _encoded(query or "", _KEPT_IN_PATH + "?"))
-    _check_place(url)
+    address = url.address
+    own = url if is_local(url) else None
+    if address is not None and not public(address):
+        raise RefusedUrl(f"{address} is not a public address", malformed=False, service=own)
+    if address is None and ("." not in url.host or url.host.rpartition(".")[2] in _PRIVATE_SUFFIXES):
+        raise RefusedUrl(f"{url.host!r} is a name of the local network", malformed=False, service=own)
+    if url.port not in PORTS:
+        raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False, service=url)
     return url
 
 
@@ -184,13 +194,6 @@ def _check_characters(text: str) -> None:
     for char in text:
         if char <= " " or (char > "~" and unicodedata.category(char)[0] in "CZ"):
             raise RefusedUrl(f"a URL with the character {char!r} is refused")
-
-
-def _check_end_of_authority(text: str) -> None:
-    """Refuse ``http://a?@b/`` and ``http://a#@b/``: a parser that seeks ``@`` before the first ``/`` finds the host ``b``."""
-    before_path = text.partition("://")[2].partition("/")[0]
-    if "@" in unicodedata.normalize("NFKC", unquote(unquote(before_path))):
-        raise RefusedUrl("a URL with an @ before its path is read differently by different programs; write a / behind the host")
 
 
 def _authority(authority: str, scheme: str) -> tuple[str, int]:
@@ -286,17 +289,6 @@ def _encoded(text: str, kept: str) -> str:
 def _unescaped(match: re.Match[str]) -> str:
     char = chr(int(match.group(1), 16))
     return char if char in _UNRESERVED else match.group().upper()
-
-
-def _check_place(url: Url) -> None:
-    address = url.address
-    own = url if is_local(url) else None
-    if address is not None and not public(address):
-        raise RefusedUrl(f"{address} is not a public address", malformed=False, service=own)
-    if address is None and ("." not in url.host or url.host.rpartition(".")[2] in _PRIVATE_SUFFIXES):
-        raise RefusedUrl(f"{url.host!r} is a name of the local network", malformed=False, service=own)
-    if url.port not in PORTS:
-        raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False, service=url)
 
 
 def is_local(url: Url) -> bool:

@@ -103,7 +103,13 @@ class Conversation(Talk):
         """Do what a line asks for; return whether the conversation goes on."""
         try:
             await self._stoppable(self.host.settled())
-            await self._consent()
+            # Code that appeared while this conversation runs: an agent may have written it.
+            waiting = self.host.waiting()
+            for item in waiting if self._source.interactive else ():
+                if await self._confirmed(question(item)):
+                    await self.host.give(item)
+                else:
+                    say(f"{item} waits; {consent_command(item)}")
             await self._stoppable(self._run_line(line))
         except Quit:
             return False
@@ -137,15 +143,6 @@ class Conversation(Talk):
         """Show the lines about a reload at once, or when an open question has been answered."""
         for line in lines:
             self._asker.tell(partial(say, line)) if self._asker is not None else say(line)
-
-    async def _consent(self) -> None:
-        """Ask about code that appeared while this conversation runs: an agent may have written it."""
-        waiting = self.host.waiting()
-        for item in waiting if self._source.interactive else ():
-            if await self._confirmed(question(item)):
-                await self.host.give(item)
-            else:
-                say(f"{item} waits; {consent_command(item)}")
 
     async def _confirmed(self, text: str) -> bool:
         discard_typed()

@@ -92,7 +92,13 @@ class _Loop:
             self._host = host
             self._reloader = Reloader(host, self._saved)
             self._reloader.start()
-            self._greet()
+            from moryflow.plugins.entry_points import editable_code
+
+            own = [record for record in self._host.plugin_set.records if record.tier != "builtin" and record.status == "loaded"]
+            places = [str(self._host.home), *map(str, editable_code(self._host.home, self._paths))]
+            names = f" ({', '.join(record.name for record in own)})" if own else ""
+            plugins = f"{len(own)} plugin{'' if len(own) == 1 else 's'}{names}"
+            self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")
             self._run_again()
             try:
                 await stopped.wait()
@@ -102,15 +108,6 @@ class _Loop:
                 await self._reloader.aclose()
                 await self._end_command()
         return 0
-
-    def _greet(self) -> None:
-        from moryflow.plugins.entry_points import editable_code
-
-        own = [record for record in self._host.plugin_set.records if record.tier != "builtin" and record.status == "loaded"]
-        places = [str(self._host.home), *map(str, editable_code(self._host.home, self._paths))]
-        names = f" ({', '.join(record.name for record in own)})" if own else ""
-        plugins = f"{len(own)} plugin{'' if len(own) == 1 else 's'}{names}"
-        self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")
 
     def _saved(self, report: ReloadReport) -> None:
         """Show one reload, and run the command again unless the saved code does not work or only waits for consent."""

@@ -35,7 +35,11 @@ def check(flags: Flags, what: str | None) -> int:
     texts: list[str] = []
     candidates, left = _all_candidates(plugins) if what is None else (_candidates(plugins, what), [])
     for candidate, verdict in zip(candidates, probe_verdicts(plugins, candidates), strict=True):
-        undeclared = _undeclared(candidate, verdict)
+        # The manifest is what people agree to.
+        from moryflow.packages.inventory import manifest_card
+
+        card = manifest_card(candidate)
+        undeclared = [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
         good = verdict.ok and not undeclared and not verdict.notes
         documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
         texts.append(verdict_text(candidate.name, verdict, undeclared, again=what))
@@ -74,14 +78,6 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, aga
 def _indented(text: str) -> str:
     """Return a plugin's text with its later lines indented, so that none of them looks like a verdict."""
     return "\n    ".join(text.splitlines())
-
-
-def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
-    """Return the hooks that a plugin implements and its manifest, which people agree to, does not name."""
-    from moryflow.packages.inventory import manifest_card
-
-    card = manifest_card(candidate)
-    return [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
 
 
 def _all_candidates(plugins: FoundPlugins) -> tuple[list[Candidate], list[Row]]:

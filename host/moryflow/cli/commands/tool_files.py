@@ -146,19 +146,14 @@ def missing_hint(host: Host, tool: str) -> tuple[str, str]:
         if record.name in owners and record.status != "loaded":
             step = f"moryflow plugin {'enable' if record.reason == 'disabled' else 'check'} {record.name}"
             return f"; it is one of the plugin {record.name}, which is not loaded: {record.reason or record.error}", step
-    files = _defining(host.home, tool)
+    found = [path for path in _files(host.home / "tools") if path.is_file()]
+    files = [path for path in found if path.stem == tool or f"def {tool}(" in path.read_text("utf-8", "replace")]
     if not files:
         return "", ""
     switch = host.config.get(SWITCH)
     allowed = switch or Consents(host.home).of_content(files[0]) == "allowed"
     step = "moryflow tool check" if allowed else f"read it, then moryflow tool allow {files[0].name}"
     return f"; {files[0]} seems to have it", f"moryflow config unset {SWITCH}" if switch is False else step
-
-
-def _defining(home: Path, tool: str) -> list[Path]:
-    """Return the files of the tools folder that seem to have a tool of that name; no file is run."""
-    found = [path for path in _files(home / "tools") if path.is_file()]
-    return [path for path in found if path.stem == tool or f"def {tool}(" in path.read_text("utf-8", "replace")]
 
 
 @click.command("check")
