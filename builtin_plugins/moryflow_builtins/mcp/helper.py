@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.processes import CALL_MARK, end_children, end_marked, end_process
+from moryflow_sdk.support.processes import CALL_MARK, end_marked, end_process
 from moryflow_sdk.support.settings import ServerSettings
 
 # The longest line from the helper, in bytes.
@@ -192,9 +192,7 @@ class Helper:
             await self._kill(process)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        if process.returncode is None:
-            await asyncio.to_thread(end_children, process.pid)
-            await end_process(process)
+        await end_process(process)
         await asyncio.to_thread(end_marked, [self._mark, servers_mark(self._mark)])
 
 

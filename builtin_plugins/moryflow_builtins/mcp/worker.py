@@ -29,7 +29,7 @@ from mcp_types import (
     PromptListChangedNotification,
     ToolListChangedNotification,
 )
-from moryflow_sdk.support.processes import CALL_MARK, adopt_orphans, end_children, end_marked
+from moryflow_sdk.support.processes import CALL_MARK, end_marked
 from pydantic import ValidationError
 
 from .definitions import FIELDS, MAX_PROMPT, MAX_TOOLS, tool_hash
@@ -322,8 +322,7 @@ class McpWorker:
 
 
 def end_servers() -> None:
-    """End all processes that servers started, also those in another process group or without our mark."""
-    end_children(os.getpid())
+    """End all processes that servers started, also those in another process group."""
     end_marked([servers_mark(os.environ.get(CALL_MARK, "mcp"))])
 
 
@@ -346,7 +345,6 @@ def watch(host: int) -> None:
 async def main() -> None:
     """Serve requests from standard input. Standard output of libraries is redirected to standard error."""
     watch(os.getppid())
-    adopt_orphans()
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it would print a traceback for each line that is no message
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -265,17 +265,6 @@ def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
             yield place, f"{dotted(place)}: {message}"
 
 
-# Names of settings in other systems and in agent files, in lower case → the setting here.
-ELSEWHERE = {
-    "agent": "agents.runtime.agent.id",
-    "modelsettings": "agents.runtime.prompt.params",
-    "mcpservers": "mcp.servers",
-    "permissions": "agents.runtime.permission.rules",
-    "systemprompt": "agents.runtime.prompt.text",
-    "tools": "agents.runtime.tools",
-    "plugin": "plugins",
-}
-
 # What is known below a place: the rest of a path, and the model or type there.
 _Models = list[tuple[tuple[str, ...], Any]]
 
@@ -306,7 +295,7 @@ def _unknown_keys_in(layer: Layer, path: tuple[str | int, ...], value: Any, mode
             continue
         place = (*path, key)
         near = nearest(_plain(key), {_plain(name): name for name in names})
-        meant = next((name for name in names if near and _plain(name) == near), "") or ELSEWHERE.get(_plain(key), "")
+        meant = next((name for name in names if near and _plain(name) == near), "")
         hint = f'did you mean "{meant}"?' if meant else "moryflow config show --all"
         fatal = any(map(_tightens, (place, (*path, meant)))) or holds_deny({key: item})
         yield layer.problem(place, f'unknown key "{dotted(place)}"', hint, code="config_unknown_key", fatal=fatal)

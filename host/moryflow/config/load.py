@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import re
 import stat
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
 
-from moryflow.config import Layer, Problem, dotted, merged, nested
+from moryflow.config import Layer, Problem, merged, nested
 
 from .jsonc import JsoncError, is_blank, parse
 
@@ -63,7 +62,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer |
     if emptied := _emptied(found.text, good().layer if is_blank(found.text) else None):
         return unusable(emptied, "write {} for no settings", code="config_syntax")
     try:
-        layer = _parsed_layer(layer, problems)
+        layer = _parsed_layer(layer)
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
         return unusable(message, "", code="config_syntax", line=error.line, column=error.column)
@@ -88,7 +87,7 @@ def _good_copy(home: Path, path: Path) -> _Good:
     text = copied_text(copy)
     hint = f"until it is fixed, the last good version applies: {copy}"
     try:
-        return _Good(_parsed_layer(Layer("user", {}, str(copy), text, is_file=True), []) if text else None, hint)
+        return _Good(_parsed_layer(Layer("user", {}, str(copy), text, is_file=True)) if text else None, hint)
     except JsoncError:
         return _Good(None, "")
 
@@ -100,7 +99,7 @@ def _emptied(text: str, before: Layer | None) -> str:
     return "the file holds only comments" if text.strip() else "the file is empty"
 
 
-def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
+def _parsed_layer(layer: Layer) -> Layer:
     """Return `layer` with the values of its text.
 
     :raises JsoncError: the text is not a configuration.
@@ -108,26 +107,7 @@ def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
     value = parse(layer.text)
     if not isinstance(value, dict):
         raise JsoncError("a configuration is an object: { … }", 1, 1)
-    return _finite(replace(layer, value=value), problems)
-
-
-def _finite(layer: Layer, problems: list[Problem]) -> Layer:
-    """Drop numbers that became infinite, for example 1e400."""
-    places: list[tuple[str | int, ...]] = []
-    _walk(layer.value, (), places.append)
-    message = "the number is too large; the default is used"
-    problems.extend(layer.problem(place, f"{dotted(place)}: {message}", code="config_value") for place in places)
-    for place in reversed(places):
-        layer = layer.without(place)
-    return layer
-
-
-def _walk(value: Any, path: tuple[str | int, ...], report: Callable[[tuple[str | int, ...]], None]) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        report(path)
-    elif isinstance(value, dict | list):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _walk(item, (*path, name), report)
+    return replace(layer, value=value)
 
 
 # The file for the keys of plugins: people show each other the other file. No tool may read a file of this name.
@@ -147,7 +127,7 @@ def secrets_layer(home: Path, problems: list[Problem], before: Layer | None = No
         found = read_source(path)
         if emptied := _emptied(found.text, before):
             raise Unreadable(emptied, "secrets_syntax")
-        layer = _parsed_layer(replace(layer, text=found.text), problems)
+        layer = _parsed_layer(replace(layer, text=found.text))
     except FileNotFoundError:
         return layer
     except Unreadable as error:
@@ -181,7 +161,7 @@ def inline_layer(inline: str, problems: list[Problem], before: Layer | None = No
             problems.append(Problem(error.where or inline, None, None, error.message, hint, fatal=True, code="config_inline"))
             return before
     try:
-        return _parsed_layer(Layer("inline", {}, "--config", inline), problems)
+        return _parsed_layer(Layer("inline", {}, "--config", inline))
     except JsoncError as error:
         where = f"--config:{error.line}:{error.column}"
         raise ConfigError(f"the inline configuration is not JSON: {error.message}", where=where) from error
@@ -196,7 +176,7 @@ def _inline_file(path: Path, problems: list[Problem], before: Layer | None) -> L
             raise ConfigError(f"it is not used, because {doubt.reason}", where=str(path), next_step=doubt.step)
         if emptied := _emptied(found.text, before):
             raise ConfigError(emptied, where=str(path))
-        layer = _parsed_layer(replace(layer, text=found.text), problems)
+        layer = _parsed_layer(replace(layer, text=found.text))
     except FileNotFoundError as error:
         raise ConfigError("there is no such file", where=str(path), next_step="pass JSON text or the path of a file") from error
     except Unreadable as error:

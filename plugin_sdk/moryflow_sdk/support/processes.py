@@ -1,4 +1,4 @@
-"""Find and end processes: those that a tool call started, by a mark in their environment, and children of a process.
+"""Find and end the processes that a tool call started, by a mark in their environment.
 
 A program that carries the mark may not make the user's decisions.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Collection, Generator, Mapping
@@ -45,42 +44,6 @@ def refuse_inside_tool(what: str) -> None:
 END_TIMEOUT = 2.0
 _POLL_INTERVAL = 0.02
 _PROC = Path("/proc")
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def _children(process: int) -> list[int]:
-    """Return the children of the first thread of `process`; empty if the system does not tell."""
-    try:
-        place = _PROC / str(process) / "task" / str(process) / "children"
-        return [int(child) for child in place.read_text(encoding="ascii").split()]
-    except (OSError, ValueError):
-        return []
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def end_children(process: int) -> None:
-    """Kill all descendants of `process`, which adopts orphans. Blocks until only zombies are left; `process` must reap them."""
-    begun = time.monotonic()
-    while time.monotonic() - begun < END_TIMEOUT and (found := [c for c in _children(process) if _is_running(c)]):
-        for child in found:
-            with suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-        time.sleep(_POLL_INTERVAL)
-
-
-def _is_running(process: int) -> bool:
-    with suppress(OSError):
-        stat = (_PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
-        return not stat.rpartition(") ")[2].startswith("Z")  # after the name, which may contain anything
-    return False
 
 
 def turn_environment() -> Mapping[str, str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow_builtins.mcp.helper import Helper
 
 from .conftest import Servers, settings_of
 
@@ -40,7 +39,7 @@ def test_nothing_outlives_the_host(servers: Servers, tmp_path: Path, way: str) -
         assert host.stdin is not None and host.stdout is not None and host.stdout.readline() == "hi\n"
         helpers = _children(host.pid) if way.startswith("kill") else []
         family = [int(pid) for pid in started.read_text().split()]
-        assert len(family) == 4 and all(map(_lives, family))
+        assert len(family) == 3 and all(map(_lives, family))
         *children, server = family
         while how == "in a call" and not Path(f"{started}.waiting").exists():
             time.sleep(0.01)
@@ -64,33 +63,6 @@ def test_nothing_outlives_the_host(servers: Servers, tmp_path: Path, way: str) -
     for pid in filter(_lives, {*left, *children}):
         os.kill(pid, signal.SIGKILL)
     assert left == []
-
-
-def test_a_helper_that_has_ended_is_not_signalled_any_more(
-    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """asyncio may have reaped it while its servers were ended; its number may be that of another program by then (S0.36)."""
-    late: list[int] = []
-
-    def end_and_wait(pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        while Path(f"/proc/{pid}").exists():
-            time.sleep(0.01)
-        time.sleep(0.2)  # until asyncio knows
-        kill = os.kill
-        monkeypatch.setattr(os, "kill", lambda number, sent: late.append(number) if number == pid else kill(number, sent))
-
-    async def work() -> None:
-        helper = Helper(tmp_path, os.environ)
-        await servers.listing(helper, "good", settings_of("good"))
-        (pid,) = _children(os.getpid(), "mcp.worker")
-        monkeypatch.setattr("moryflow_builtins.mcp.helper.end_children", end_and_wait)
-        os.kill(pid, signal.SIGSTOP)  # it does not end by itself when its input does
-        await helper.close()
-
-    (servers.home / "data" / "mcp").mkdir(parents=True)
-    servers.wait(work())
-    assert late == []
 
 
 def _lives(pid: int) -> bool:
