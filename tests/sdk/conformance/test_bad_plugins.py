@@ -69,7 +69,7 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (load.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
     (load.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
     (load.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
-    (load.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
+    (load.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py")),
     (load.test_nothing_of_it_is_left_out, SCHEMA.format(schema='{"type": "array"}'), ("schema", "object")),
     (
         tools.test_its_schemas_are_json_schema,
