@@ -228,13 +228,15 @@ OWN_CHANGES = frozenset(
         "plugin disable", "plugin key set", "config set", "config unset",
         "config prompt edit", "config prompt reset", "approval reply", "model use", "model install",
         "tool allow", "tool install", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
-        "session worktree merge", "session worktree drop", "serve", "acp",
+        "session worktree merge", "session worktree drop", "serve", "serve tokens add", "serve tokens revoke", "acp",
+        "worker", "worker drain", "worker limit", "schedule add", "schedule remove", "schedule rm",
     }
 )  # fmt: skip
 
 # Commands of `moryflow` that only read; a wildcard may cover them.
 OWN_READS = frozenset(
     {
+        "worker status", "schedule list", "schedule ls", "serve tokens list", "serve tokens ls",
         "permission explain", "permission lint", "permission rules", "permission test", "plugin list",
         "plugin ls", "plugin info", "config show", "config path", "config get",
         "config explain", "config schema", "config check", "config prompt show", "approval list", "approval ls",
