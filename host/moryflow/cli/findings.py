@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from moryflow.cli.terminal import say
 
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 FOLDERS = ("agents", "commands")
 _PLACE = re.compile(r"\A.*?\.md(:\d+)*: ", re.DOTALL)
 _VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d+")
+
+
+@dataclass(frozen=True)
+class DoctorFinding:
+    """One line of what `moryflow doctor` prints: what was checked, its state, and what helps."""
+
+    name: str
+    state: Literal["ok", "warning", "bad"]
+    text: str
+    next_step: str = ""
 
 
 def notes_on(host: Host, *folders: str) -> list[str]:

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from moryflow_sdk.support.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
-from moryflow.cli.findings import by_kind, rule_remarks
+from moryflow.cli.findings import DoctorFinding, by_kind, rule_remarks
 from moryflow.cli.open_host import left_out, with_host
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import plain, show
@@ -38,8 +38,9 @@ MIN_SPACE = 200 * 1024 * 1024
 
 @click.command("doctor")
 @click.option("--repair", is_flag=True, help="Set a damaged session database aside, and go on with the last backup.")
+@click.option("--cluster", is_flag=True, help="Check what workers and servers on one PostgreSQL need instead.")
 @document_options
-def command(flags: Flags, repair: bool) -> int:
+def command(flags: Flags, repair: bool, cluster: bool) -> int:
     """Check everything a run needs, and each stored node; exit code 3 if something is broken."""
 
     async def work(host: Host) -> list[DoctorFinding]:
@@ -47,7 +48,7 @@ def command(flags: Flags, repair: bool) -> int:
             await host.store.repair()
         return [*_place(host, flags.vault), *await _sessions(host), _search(), *_of_plugins(host.plugin_set)]
 
-    found = with_host(flags, work, quiet=True)
+    found = _cluster(flags) if cluster else with_host(flags, work, quiet=True)
     lines: list[str] = []
     for item in found:
         lines.append(f"{_MARKS[item.state]}  {item.name}: {_one_line(item.text)}")
@@ -58,19 +59,23 @@ def command(flags: Flags, repair: bool) -> int:
     return 3 if broken else 0
 
 
+def _cluster(flags: Flags) -> list[DoctorFinding]:
+    """Check the shared store without opening it as one: that would migrate its tables."""
+    from moryflow.cli.open_host import own_home
+    from moryflow.cli.terminal.interrupts import run_on_loop
+    from moryflow.config import load_config, store_url
+
+    from .doctor_cluster import examine
+
+    home = own_home()
+    config = load_config(home, inline=flags.config)
+    url = store_url(home) or config.get("store.url") or ""
+    return run_on_loop(lambda: examine(url, config.get("store.outputs") or ""))
+
+
 def _one_line(text: str) -> str:
     """Return `text` as one line: a line break in a file name must not look like the start of a finding."""
     return plain(" ".join(text.splitlines()))
-
-
-@dataclass(frozen=True)
-class DoctorFinding:
-    """One line of the report: what was checked, its state, and what helps."""
-
-    name: str
-    state: Literal["ok", "warning", "bad"]
-    text: str
-    next_step: str = ""
 
 
 def _place(host: Host, vault: Path | None) -> Iterable[DoctorFinding]:
