@@ -124,7 +124,8 @@ async def test_a_backup_is_restored_and_holders_of_before_do_not_write(place: Pl
     control = open_store(cluster.home, url=place.url_of("control"))
     try:
         assert "from before" in await texts(control, session)
-        assert await control.events(session, 0) == []
+        # The numbers of transactions begin anew in another server; opening the store sees to it.
+        assert [event.type for event in await control.events(session, 0)].count("tool.result") == 1
     finally:
         control.close()
     lock.release()

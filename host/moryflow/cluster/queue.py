@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from moryflow.store.protocol import StoreError
 
 TASK = "moryflow.continue"
+# Seconds between two tries to reach a database that was away for long.
+RECONNECT = 2.0
 
 # Whatever asks something of a session raises `asked`, in its own transaction; so the job is there exactly when that is. One
 # waiting job for a session is enough. It may wait beside a running one, so no wake-up is lost.
@@ -66,7 +68,10 @@ class ProcrastinateQueue:
             message = f"workers need Procrastinate, which is not installed ({error})"
             raise StoreError(message, code="invalid", next_step="python -m pip install 'moryflow[cluster]'") from error
         logging.getLogger("procrastinate").setLevel(logging.ERROR)
-        self._app: Any = App(connector=PsycopgConnector(conninfo=url))
+        # Nothing is kept in a connection between two transactions; the pool of its own is small.
+        settings: dict[str, Any] = {"kwargs": {"prepare_threshold": None}, "min_size": 1, "max_size": 4}
+        self._new_app: Callable[[], Any] = lambda: App(connector=PsycopgConnector(conninfo=url, **settings))
+        self._app: Any = self._new_app()
 
     async def install(self) -> None:
         from moryflow.store.postgres.schema import MIGRATION_KEY
@@ -79,6 +84,18 @@ class ProcrastinateQueue:
             await connection.execute(_TRIGGER)
 
     async def work(self, go_on: GoOn, queues: Sequence[str], concurrency: int, stopping: asyncio.Event) -> None:
+        from procrastinate.exceptions import ConnectorException
+
+        while not stopping.is_set():
+            try:
+                await self._work(go_on, queues, concurrency, stopping)
+            except (ConnectorException, OSError):  # the database was away for longer than its pool waits
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), RECONNECT)
+
+    async def _work(self, go_on: GoOn, queues: Sequence[str], concurrency: int, stopping: asyncio.Event) -> None:
+        self._app = self._new_app()
+
         @self._app.task(name=TASK)
         async def _continue(session: str) -> None:  # pyright: ignore[reportUnusedFunction]
             await go_on(session)

@@ -268,3 +268,23 @@ def test_a_wrong_time_and_a_store_without_workers_are_explained(cluster: Cluster
     assert alone.returncode == 2 and "crontab -e" in alone.stderr and "run 'good morning'" in alone.stderr
     refused = cluster.command("worker")
     assert refused.returncode == 2 and "store.url" in refused.stderr
+
+
+async def test_a_worker_outlives_an_outage_of_the_database(tmp_path):
+    """It goes round until the database is back, however long that takes, and then takes what was asked meanwhile (D87)."""
+    from postgres import postgres_server
+
+    with postgres_server() as own:
+        cluster = ClusterRig(tmp_path / "home", tmp_path / "vault", own.url)
+        try:
+            worker = cluster.worker()
+            _, turn = await cluster.ask("before m", model="steps:1")
+            await cluster.result(turn)
+            own.stop(at_once=True)
+            await asyncio.sleep(40)  # longer than psycopg's pool waits
+            assert worker.poll() is None, cluster.logs()
+            own.start()
+            _, turn = await cluster.ask("after n", model="steps:1")
+            assert (await cluster.result(turn))[0] == "done"
+        finally:
+            cluster.close()

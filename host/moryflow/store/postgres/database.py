@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 MAX_CONNECTIONS = 8
 _CHUNK = 50
+_RESTORED = """UPDATE events SET tx = '0' WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()) AND
+    (SELECT tx FROM events ORDER BY seq DESC LIMIT 1) >= pg_snapshot_xmax(pg_current_snapshot())"""
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0
 # Begins a text that PostgreSQL cannot hold as it is: with NUL, or with lone surrogates.
 _ESCAPED = "\x1b"
@@ -120,6 +122,8 @@ class PostgresDatabase:
             if version > known:
                 message = f"this database has version {version}, written by a newer Moryflow; this one knows version {known}"
                 raise StoreError(message, code="newer", where=self.where, next_step="`python -m pip install -U moryflow`")
+            # A dump that was restored into another server has numbers of transactions that are still to come here.
+            connection.execute(_RESTORED)
             return str(connection.execute("SELECT id FROM moryflow").fetchone()[0])  # type: ignore[index]
 
         return self.run(work)
