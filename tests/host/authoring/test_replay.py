@@ -151,7 +151,7 @@ def test_a_session_that_is_not_there(desk) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import os\nos._exit(3)\n", "mine.py:2: import: it ended the process without a message (exit code 3)"),
+        ("import os\nos._exit(3)\n", "mine.py: import: it ended the process without a message (exit code 3)"),
         ("raise ValueError('no')\n", "mine.py:1: import: ValueError: no"),
     ],
 )
