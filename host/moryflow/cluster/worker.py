@@ -8,7 +8,6 @@ the work; the answer brings the session back to whichever worker is free.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -109,7 +108,7 @@ class TurnWorker:
     async def _until_idle(self, session: Session) -> None:
         epoch = session.epoch
         while True:
-            asked, prompt, _ = await self._inbox.next(session.id)
+            asked, prompt = await self._inbox.next(session.id)
             if prompt is None:
                 if await self._inbox.settle(session.id, epoch, asked, "idle"):
                     return
@@ -129,12 +128,14 @@ class TurnWorker:
         body = prompt.body
         try:
             schema = None if body.get("schema") is None else AnswerSchema(body["schema"])
-            asks = body["options"].get("on_ask", "prompt") == "prompt"
-            options = RunOptions(
-                **{**body["options"], "turn": prompt.turn, "on_ask": "fail" if asks else body["options"]["on_ask"]}
-            )
+            options = RunOptions(**{**body["options"], "turn": prompt.turn})
+            asks = options.on_ask == "prompt"
+            if asks:  # nobody holds a worker while the user thinks
+                options = options._replace(on_ask="fail")
             task = asyncio.create_task(self._turn(session, prompt, options))
             self._running[session.id] = _Work(session, task)
+            if prompt.stop:  # it waited for an answer, or for a worker, when the user stopped it
+                session.subscribe(lambda event: session.cancel() if event.type == "turn.start" else None)
             try:
                 result = await task
             except asyncio.CancelledError:
@@ -190,15 +191,15 @@ class TurnWorker:
                 if await self._inbox.report(row):
                     stopping.set()
                 for session in await self._inbox.to_stop([*self._running]) if self._running else ():
-                    self._running[session].session.cancel()
+                    if work := self._running.get(session):
+                        work.session.cancel()
                 await self._inbox.wake_expired()
                 await begin_due(self._inbox, self._host)
                 if time.monotonic() >= forget_at:
                     forget_at += FORGET_EVERY
                     await self._queue.forget_leftovers(FORGET_EVERY)
-            except (MoryflowError, KeyError) as error:
-                if isinstance(error, MoryflowError):
-                    self._tell(str(error))
+            except MoryflowError as error:
+                self._tell(str(error))
             await asyncio.sleep(TICK)
 
     async def _hand_over(self, stopping: asyncio.Event) -> None:
@@ -214,8 +215,3 @@ class TurnWorker:
         await asyncio.sleep(HAND_OVER)
         for work in [*self._running.values()]:
             work.task.cancel()
-
-
-def say(sentence: str) -> None:
-    """Print a sentence for whoever runs the worker."""
-    print(f"moryflow: {sentence}", file=sys.stderr, flush=True)

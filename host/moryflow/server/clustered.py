@@ -44,12 +44,13 @@ class ClusterService(Service):
     async def more_metrics(self) -> Sequence[Family]:
         depth, workers = await self._inbox.depth(), await self._inbox.workers()
         oldest = max((age for _, age in depth.values()), default=0.0)
+        lost = sum(worker.lost for worker in workers)
         waiting = [("", (("queue", queue),), float(count)) for queue, (count, _) in sorted(depth.items())]
         return (
             Family("moryflow_queue_depth", "gauge", "Prompts that wait for a worker.", waiting),
             gauge("moryflow_queue_oldest_seconds", "How long the oldest has.", oldest),
             gauge("moryflow_workers", "Workers that reported within a minute.", len(workers)),
-            gauge("moryflow_lease_losses", "Sessions taken over from the workers that are there.", await self._inbox.lost()),
+            gauge("moryflow_lease_losses", "Sessions taken over from the workers that are there.", lost),
         )
 
     async def begin(self, session: Session, wanted: PromptRequest, environment: Mapping[str, str] | None = None) -> str:

@@ -132,12 +132,12 @@ async def test_an_answer_that_comes_while_the_holder_goes_idle_is_not_lost(clust
     _, turn = await cluster.ask("m", session=session)
     hold = await cluster.store.hold(session)
     assert isinstance(hold, PostgresSessionLock)
-    asked, prompt, _ = await cluster.inbox.next(session)
+    asked, prompt = await cluster.inbox.next(session)
     assert prompt is not None and prompt.turn == turn
     await cluster.inbox.end(session, turn, "done", {})
     await cluster.ask("again m", session=session)  # between the look and the going idle
     assert not await cluster.inbox.settle(session, hold.epoch, asked, "idle")
-    asked, prompt, _ = await cluster.inbox.next(session)
+    asked, prompt = await cluster.inbox.next(session)
     assert prompt is not None and prompt.body["prompt"]["text"] == "again m"
     hold.release()
 
@@ -173,6 +173,21 @@ async def test_a_stop_reaches_the_worker(make_cluster: Callable[..., ClusterRig]
     await cluster.until(begun)
     assert await cluster.inbox.ask_to_stop(session)
     assert (await cluster.result(turn))[1]["end_reason"] == "stopped"
+
+
+async def test_a_turn_that_waits_for_an_answer_can_be_stopped(cluster: ClusterRig):
+    """Nobody works in it then: a worker ends it as stopped, and its question is no longer open."""
+    cluster.worker()
+    session, turn = await cluster.ask("ask m", model="asks:1")
+
+    async def asked() -> bool:
+        return bool(await cluster.store.approvals(session=session, state="pending")) and not cluster.store.seems_held(session)
+
+    await cluster.until(asked)
+    assert await cluster.inbox.ask_to_stop(session)
+    assert (await cluster.result(turn))[1]["end_reason"] == "stopped"
+    assert await cluster.store.approvals(session=session, state="pending") == []
+    assert cluster.effects() == []
 
 
 async def test_a_session_waits_for_a_worker_of_its_queue(cluster: ClusterRig):

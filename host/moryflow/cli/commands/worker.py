@@ -11,7 +11,7 @@ from moryflow_sdk import ConfigError
 from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, document_options
-from moryflow.cli.terminal import columns, show
+from moryflow.cli.terminal import columns, say, show
 from moryflow.cli.terminal.interrupts import stop_on_signals
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def command(ctx: click.Context, flags: Flags, queues: tuple[str, ...], concurren
 
 async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: int) -> int:
     from moryflow.cluster.queue import ProcrastinateQueue
-    from moryflow.cluster.worker import TurnWorker, say
+    from moryflow.cluster.worker import TurnWorker
     from moryflow.config import store_url
     from moryflow.plugins.reload import Reloader
     from moryflow.store.postgres.processes import worker_name
@@ -47,7 +47,9 @@ async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: 
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
     url = store_url(host.home) or host.config.get("store.url") or ""
-    worker = TurnWorker(host, inbox, ProcrastinateQueue(url), worker_name(), queues, concurrency, say)
+    worker = TurnWorker(
+        host, inbox, ProcrastinateQueue(url), worker_name(), queues, concurrency, lambda text: say(f"moryflow: {text}")
+    )
     if not flags.quiet:
         click.echo(f"takes turns of {', '.join(queues)}, {concurrency} at once; Ctrl-C hands over", err=True)
     reloader = Reloader(host)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .database import PostgresConnection, PostgresDatabase
 
 _ASK = "UPDATE sessions SET asked = asked + 1, asked_at = clock_timestamp(), state = 'work' WHERE id = ?"
-_NEXT = """SELECT turn, body, state FROM prompts WHERE session = ? AND ended IS NULL ORDER BY number LIMIT 1"""
+_NEXT = """SELECT turn, body FROM prompts WHERE session = ? AND ended IS NULL ORDER BY number LIMIT 1"""
 # The lease ends with it, in one statement: nobody else can see the session idle and held, or free and at work.
 _SETTLE = """UPDATE sessions SET state = ?, until = NULL, worker = NULL
     WHERE id = ? AND epoch = ? AND asked = ? RETURNING 1"""
@@ -39,11 +39,14 @@ _DEPTH = """SELECT s.queue, count(*), coalesce(max(extract(epoch FROM clock_time
 
 
 class WaitingPrompt(NamedTuple):
-    """A prompt of a session that is not ended; `state` is ``waiting``, or ``running`` once a worker has begun it."""
+    """A prompt that has not ended: the id of its turn, and what the turn is to do.
+
+    :ivar stop: whether the user wants it stopped.
+    """
 
     turn: str
     body: Mapping[str, Any]
-    state: str
+    stop: bool
 
 
 class WorkerRow(NamedTuple):
@@ -110,17 +113,18 @@ class Inbox:
 
         return await self._database.write(work)
 
-    async def next(self, session: str) -> tuple[int, WaitingPrompt | None, bool]:
-        """Return `asked`, the session's first prompt that has not ended, and whether the user wants it stopped."""
+    async def next(self, session: str) -> tuple[int, WaitingPrompt | None]:
+        """Return `asked`, and the session's first prompt that has not ended."""
 
-        def work(db: PostgresConnection) -> tuple[int, WaitingPrompt | None, bool]:
+        def work(db: PostgresConnection) -> tuple[int, WaitingPrompt | None]:
             asked, stop = db.execute("SELECT asked, stop FROM sessions WHERE id = ?", (session,)).fetchone()  # type: ignore[misc]
             found = db.execute(_NEXT, (session,)).fetchone()
-            return asked, found and WaitingPrompt(found[0], json.loads(found[1]), found[2]), stop
+            return asked, found and WaitingPrompt(found[0], json.loads(found[1]), stop)
 
         return await self._database.read(work)
 
     async def begun(self, turn: str) -> None:
+        """Record that a prompt waits no longer."""
         await self._database.statement(lambda to: to.execute("UPDATE prompts SET state = 'running' WHERE turn = ?", (turn,)))
 
     async def end(self, session: str, turn: str, state: str, result: Mapping[str, Any]) -> None:
@@ -211,11 +215,6 @@ class Inbox:
         """Say which workers take a session, and whose it is."""
         statement = "UPDATE sessions SET queue = ?, owner = ? WHERE id = ?"
         await self._database.statement(lambda to: to.execute(statement, (queue, owner, session)))
-
-    async def lost(self) -> int:
-        """Return how many sessions were taken over from the workers that are there."""
-        statement = "SELECT coalesce(sum(lost), 0)::bigint FROM workers"
-        return (await self._database.statement(lambda db: db.execute(statement).fetchone()))[0]  # type: ignore[index]
 
     async def add_schedule(self, schedule: Schedule) -> None:
         columns = ", ".join(Schedule._fields)

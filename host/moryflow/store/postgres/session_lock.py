@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 import unicodedata
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ from typing import Any, NamedTuple
 from moryflow_sdk import Event
 
 from moryflow.base.events import now
-from moryflow.store.protocol import Outdated, StaleEpoch, StoreError, WaitForLock, invalid
+from moryflow.store.patience import PatientLock
+from moryflow.store.protocol import Outdated, StaleEpoch, StoreError, invalid
 from moryflow.store.queries import live_path_of, session_row
 from moryflow.store.records import Commit, Committed, Node, SessionRow
 from moryflow.store.search import SEARCHED
@@ -33,8 +33,6 @@ from .wakes import Wakes
 
 # Seconds after which a session whose holder says nothing may be taken over. It is renewed at a third of that, and by commits.
 LEASE = 30.0
-FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0
-LOCK_TIMEOUT = 600.0
 _MAX_TEXT, _MAX_WORD = 64 * 1024, 200
 _WORD = re.compile(r"[^\W_]+")
 _APPEND = "SELECT outcome, first_event FROM append_commit(?, ?, ?, ?, make_interval(secs => ?), ?::json)"
@@ -56,7 +54,7 @@ def tree_end(connection: PostgresConnection, row: SessionRow) -> TreeEnd:
     return TreeEnd(found[0], found[1] or "")
 
 
-class PostgresSessionLock:
+class PostgresSessionLock(PatientLock):
     """:class:`moryflow.store.SessionLock` for a session in PostgreSQL; the interface documents each method.
 
     :param on_release: called once, when the lease has been given back.
@@ -81,7 +79,6 @@ class PostgresSessionLock:
         self._on_release = on_release
         self._wakes = wakes
         self._lease = lease
-        self._released = False
         self._one_by_one = asyncio.Lock()
         # The commit being tried and its id: if it is tried again after its answer was lost, it is recognised.
         self._trying: tuple[Commit, str] | None = None
@@ -98,19 +95,6 @@ class PostgresSessionLock:
             if commit.events:
                 self._wakes.send()
             return committed
-
-    async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:
-        begun, attempt = time.monotonic(), 1
-        while True:
-            try:
-                return await self.commit(commit)
-            except StoreError as error:
-                if error.code != "locked":
-                    raise
-                pause = min(FIRST_PAUSE * 2 ** (attempt - 1), MAX_PAUSE)
-                if time.monotonic() - begun > LOCK_TIMEOUT or not await wait(error, attempt, pause):
-                    raise
-                attempt += 1
 
     async def switch(self, node_id: str | None) -> None:
         self._require_held()
@@ -211,11 +195,6 @@ class PostgresSessionLock:
                     return  # another holder has it; the next commit says so
             except StoreError:
                 continue  # the epoch, not the lease, protects the session
-
-    def _require_held(self) -> None:
-        if self._released:
-            message = f"session {self.session.id} was already released"
-            raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")
 
 
 def _last(table: Any, rows: Any) -> list[Any]:
