@@ -49,7 +49,8 @@ def add(flags: Flags, cron: str, prompt: str, model: str | None, agent: str | No
     async def work(store: Store) -> Schedule:
         if inbox_of(store) is None:
             again = shlex.join(["moryflow", "--vault", str(vault), "run", prompt])
-            raise ConfigError(TIMER.format(cron=cron, command=again).strip())
+            next_step = "for a store of several machines: moryflow config set store.url postgresql://USER@HOST/NAME"
+            raise ConfigError(TIMER.format(cron=cron, command=again).strip(), next_step=next_step)
         return await add_schedule(the_inbox(store), cron, prompt, vault, agent=agent, model=model, queue=queue)
 
     schedule = with_store(work)

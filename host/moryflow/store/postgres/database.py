@@ -104,7 +104,7 @@ class PostgresDatabase:
         except psycopg.Error as error:
             next_step = "moryflow config explain store.url, or unset MORYFLOW_STORE"
             raise StoreError(
-                f"store.url is not an address of PostgreSQL ({error})", code="invalid", next_step=next_step
+                f"store.url is not an address of PostgreSQL ({str(error).strip()})", code="invalid", next_step=next_step
             ) from error
         self.where = f"postgresql://{parts.get('host', '')}/{parts.get('dbname', '')}"
         self._free: queue.LifoQueue[PostgresConnection] = queue.LifoQueue()
