@@ -14,9 +14,10 @@ from ._frozen import Frozen, FrozenMapping
 Decision = Literal["allow", "ask", "deny", "stop"]
 Cause = Literal[
     "policy", "hook_failure", "gate_missing", "invalid_input", "doom_loop", "memory_bank", "hard_limit",
-    "headless", "unresolved", "no_verdict", "mode", "user",
+    "headless", "unresolved", "no_verdict", "mode", "user", "question",
 ]  # fmt: skip
-"""Why a verdict was given. ``policy`` is a rule; ``hook_failure`` is a gate that raised or took too long."""
+"""Why a verdict was given. ``policy`` is a rule; ``hook_failure`` is a gate that raised or took too long;
+``question`` is a question of the model to the user, and no permission."""
 
 Bypass = Literal["mode", "never"]
 """Whether ``full_access`` may lift a verdict: ``mode`` yes, ``never`` no."""
@@ -227,7 +228,7 @@ class Ruling(Frozen):
     :param by: who decided: ``rule``, ``mode``, ``user`` or ``headless``.
     :param unusual: what a question says is unusual about the call; `offer`: the rules that it offers beside *always*.
     :param reply: what the user answered, if ``by`` is ``user``: ``once``, ``always``, ``exact``, ``preset``, ``reject`` or
-        ``stop``.
+        ``stop``; `message` is what they wrote with it.
     :param gate_us: microseconds that all gates took together.
     """
 
@@ -244,6 +245,7 @@ class Ruling(Frozen):
     mode: str = "agent"
     by: Literal["rule", "mode", "user", "headless"] = "rule"
     reply: str = ""
+    message: str = ""
     gate_us: int = 0
 
 

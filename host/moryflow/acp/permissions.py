@@ -7,6 +7,7 @@ call, and any answer that is not one of the offered options refuses the call.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,9 @@ class PermissionAsker:
         if about in self._refused:
             await self._reply(approval, "reject", "the user refused this before and does not want to be asked again")
             return
+        if data.get("questions"):
+            await self._ask_choices(approval, data)
+            return
         offered = options_of(approval, data)
         try:
             answer = await _answer(self._connection, self._session, self._call(data), offered)
@@ -87,6 +91,26 @@ class PermissionAsker:
                 await self._reply(approval, "stop")
             case _:
                 await self._reply(approval, "reject", "the editor gave an answer that was not offered")
+
+    async def _ask_choices(self, approval: str, data: Mapping[str, Any]) -> None:
+        """Ask a model's questions one after the other; an editor lets the user pick one choice of each."""
+        answers: dict[str, str] = {}
+        for question in data["questions"]:
+            labels = [visible(str(option["label"])) for option in question["options"]]
+            chosen = {f"{place}:{approval}": label for place, label in enumerate(labels)}
+            offered = [{"optionId": option, "name": label, "kind": "allow_once"} for option, label in chosen.items()]
+            offered.append({"optionId": f"reject_once:{approval}", "name": "Do not answer", "kind": "reject_once"})
+            call = {**self._call({**data, "preview": ""}), "title": visible(str(question["question"]))}
+            try:
+                answer = await _answer(self._connection, self._session, call, offered)
+            except MoryflowError as error:
+                await self._reply(approval, "reject", f"the editor could not ask: {error}")
+                return
+            if not answer.isdecimal():
+                await self._reply(approval, "stop" if answer == "cancelled" else "reject")
+                return
+            answers[str(question["question"])] = labels[int(answer)]
+        await self._reply(approval, "once", json.dumps(answers, ensure_ascii=False))
 
     async def _reply(self, approval: str, reply: str, message: str = "") -> None:
         self._open.pop(approval, None)  # otherwise the event of this reply would cancel the task that runs it

@@ -224,7 +224,7 @@ class ApprovalDesk:
             await _record_waiting(scope, journal)
             return ruling.replace(decision="allow", by="mode", mode="full_access")
         if row.by != CLOSED:
-            ruling = ruling.replace(reply=row.reply)
+            ruling = ruling.replace(reply=row.reply, message=row.message)
         match row.reply:
             case "once":
                 return ruling.replace(decision="allow", by="user")
@@ -340,6 +340,7 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, pr
         "always": _always_text(ruling),
         **({"exact": _always_text(ruling, exact=True)} if any(item.wider for item in kept) else {}),
         **({"preset": ruling.offer.model_dump()} if ruling.offer is not None else {}),
+        **({"questions": thaw(call.args.get("questions", ()))} if ruling.cause == "question" else {}),
         "rules": {reply: [rule.model_dump(exclude_defaults=True) for rule in stored] for reply, stored in rules.items()},
         "agent": scope.agent.id,
         "bound": bound,

@@ -18,6 +18,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.snapshots",
     "moryflow_builtins.agents",
     "moryflow_builtins.tasks",
+    "moryflow_builtins.ask_user",
     "moryflow_builtins.memory_bank",
     "moryflow_builtins.user_agents",
     "moryflow_builtins.user_commands",

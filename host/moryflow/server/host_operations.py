@@ -107,7 +107,7 @@ async def reply(
     id: str,
     reply: Annotated[str | None, "once, always, exact, preset, reject or stop"] = None,
     remember: Annotated[str | None, "once or always, as other hosts call it"] = None,
-    message: Annotated[str, "for the model, with reject"] = "",
+    message: Annotated[str, "for the model, with reject; the answers, with once, to questions of ask_user"] = "",
     hash: Annotated[str | None, "request.hash of the question: what was judged"] = None,
 ) -> Any:
     """Answer a question; the first answer stands. Its hash names the call that is answered."""

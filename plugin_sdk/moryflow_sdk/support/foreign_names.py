@@ -33,9 +33,10 @@ _TOOLS = {
     "web_fetch web_search": "web",
     "task": "agent run_subagent agent/runSubagent",
     "skill": "activate_skill",
+    "ask_user": "ask_user_question question request_user_input ask_question vscode/askQuestions",
     "tool_search": "",
     "mcp__*": "mcp",
-    "": """ask_user_question ask_user question todo todos todo_read todo_write write_todos update_plan task_create task_get
+    "": """todo todos todo_read todo_write write_todos update_plan task_create task_get
         task_list task_update task_output task_stop bash_output kill_shell kill_bash exit_plan_mode enter_plan_mode
         plan_exit plan_enter slash_command send_message workflow lsp batch invalid notebook_edit save_memory think
         list_mcp_resources_tool read_lints read_mcp_resource_tool doom_loop changes problems extensions github_repo new

@@ -181,3 +181,15 @@ def test_a_question_that_is_answered_elsewhere_is_taken_back(shared: tuple[Place
     assert client.reply(prompt)["result"]["stopReason"] == "end_turn"
     assert outcomes(client) == ["completed"]
     assert [one["params"]["requestId"] for one in client.seen if one.get("method") == "$/cancel_request"] == [asked["id"]]
+
+
+def test_a_models_questions_are_asked_one_by_one(client: Client, vault: Path) -> None:
+    """Each choice is an option of its own; the answers go back together (S0.41)."""
+    choices = [{"label": "SQLite"}, {"label": "Pg"}]
+    questions = [{"question": one, "options": choices} for one in ("Which database?", "And for tests?")]
+    session = client.session(vault, {"calls": [{"name": "ask_user", "arguments": {"questions": questions}}]}, "done")
+    client.answer = lambda asked: {"outcome": {"outcome": "selected", "optionId": asked["params"]["options"][1]["optionId"]}}
+    assert client.prompt(session) == "end_turn"
+    shown = [(one["params"]["toolCall"]["title"], [each["name"] for each in one["params"]["options"]]) for one in client.asked]
+    assert shown == [(one["question"], ["SQLite", "Pg", "Do not answer"]) for one in questions]
+    assert "Which database? → Pg\\nAnd for tests? → Pg" in json.dumps(client.updates("tool_call_update"), ensure_ascii=False)

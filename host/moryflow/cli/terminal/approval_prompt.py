@@ -15,6 +15,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 
 from . import folded, plain, use_colour
+from .choices import answer_choices
 from .question_text import QuestionText, question
 from .render import TerminalView
 from .stdin import LETTERS, discard_typed, keys_at_once, read_key
@@ -136,14 +137,16 @@ class TerminalAsker:
                 return
             self._view.pause()
             self._on_screen = event.data["approval_id"]
-            answer = await _answer(event, self.read)
+            questions = event.data.get("questions")
+            answer = await (answer_choices(questions, self.read) if questions else _answer(event, self.read))
             self._on_screen = ""
             try:
                 if answer is None:
                     await self._answers.nobody_left()  # first: the terminal may be gone, so that writing fails
                     stderr().write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
-                    if self.read is not read_answer:  # the input erases the answers on offer and what was typed
+                    # The input erases the answers on offer and what was typed; choices were said one by one.
+                    if self.read is not read_answer and not (questions and answer.reply == "once"):
                         said = f"  → {_SAID.get(answer.reply, answer.reply)}{f': {answer.message}' if answer.message else ''}"
                         stderr().write(f"{folded(plain(said))}\n")
                     await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)

@@ -102,7 +102,8 @@ def _lines(request: Mapping[str, Any], whose: str, columns: int, rows: int, exac
     few, least = (ALL, ALL) if rows >= ALL else (3, 5) if rows < LOW else (4, 6)
     named, tool = tuple(map(str, request.get("targets", ()))), str(request.get("tool", ""))
     verb = "run" if (*named, "")[0].startswith("tool:") else _VERBS.get(str(request.get("domain", "")), "run")
-    head = _field("? ", f"{visible(whose)}{visible(tool)} wants to {verb}", columns, few, words=True)
+    says = "the agent asks" if request.get("questions") else f"{visible(tool)} wants to {verb}"
+    head = _field("? ", f"{visible(whose)}{says}", columns, few, words=True)
     folder = str(request.get("folder", ROOT))
     where = [] if folder == ROOT else _field("  in ", visible(in_words(folder)), columns, few)
     unusual = visible(str(request.get("unusual", request.get("reason", ""))))
