@@ -27,6 +27,7 @@ from .events import Filter
 from .operations import OPERATIONS, Call, Operation, document, operation
 from .replies import SAFE_HEADERS, RequestError, problem, problem_of
 from .service import Service
+from .tokens import bearer
 
 log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
@@ -86,16 +87,18 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
     place = int(last[:20]) if last.isascii() and last.isdigit() else after
     if place is not None and not 0 <= place < 1 << 62:
         raise RequestError(422, "invalid", "the place must be the number of an event", "leave it out")
-    return EventStream(service.events.frames(place, wanted, {"v": 1, "version": __version__, "started": service.started}))
+    hello = {"v": 1, "version": __version__, "started": service.started}
+    own = at.token_id
+    return EventStream(service.events.frames(place, wanted, hello), lambda: not own or at.token_id == own)
 
 
 class EventStream(Response):
-    """Sends frames until they end or the client disconnects."""
+    """Sends frames until they end, the client disconnects, or it is no longer `allowed` to read."""
 
-    def __init__(self, frames: AsyncIterator[bytes]) -> None:
+    def __init__(self, frames: AsyncIterator[bytes], allowed: Callable[[], bool]) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._frames = frames
+        self._frames, self._allowed = frames, allowed
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -111,6 +114,8 @@ class EventStream(Response):
 
     async def _send(self, send: Any) -> None:
         async for data in self._frames:
+            if not self._allowed():  # the token was revoked meanwhile; a quiet stream has a frame every ten seconds
+                break
             await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
@@ -184,12 +189,13 @@ class Access(NamedTuple):
     """The conditions that a request must meet.
 
     :ivar hosts: the accepted values of ``Host``; `origins` are those of ``Origin``.
-    :ivar token: the token that ``Authorization: Bearer`` must contain.
+    :ivar token: the token that ``Authorization: Bearer`` must contain, unless it is one whose id `id_of` knows.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
     token: str
+    id_of: Callable[[str], str] = lambda _: ""
 
     def refusal(self, path: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str, str, str] | None:
         """Return status, code, sentence and next step if a request with these headers is refused, else ``None``."""
@@ -207,8 +213,8 @@ class Access(NamedTuple):
         if path in _FREE or path.startswith("/page/"):
             return None
         given = found.get("authorization", ())
-        kind, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self.token.encode()):
+        token = bearer(given[0]) if len(given) == 1 else ""
+        if not hmac.compare_digest(token.encode("latin-1"), self.token.encode()) and not self.id_of(token):
             return 401, "no_token", "a token is needed", "send Authorization: Bearer TOKEN; serve says where it is"
         lengths = found.get("content-length", ())
         if any(not _is_number(length) or int(length) > BODY_LIMIT for length in lengths):

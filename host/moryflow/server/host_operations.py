@@ -23,10 +23,12 @@ from moryflow.config.values import check_value, set_value, unset
 from moryflow.plugins.manifest import settings_of_plugins
 from moryflow.runtime.documents import agents_json, approval_json, config_json, models_json, plugins_json, tool_json
 from moryflow.runtime.session_stats import collect_stats, onboarding
+from moryflow.runtime.slash_lines import COMMON
 
 from .metrics import gauge, prometheus
 from .operations import Call, operation
 from .replies import RequestError
+from .tokens import bearer, browser_name
 
 PAGE = 65_536
 # The most bytes of an output in one response.
@@ -37,15 +39,34 @@ MAX_BYTES = 4 << 20
 
 @operation("POST", "/code", "{token}")
 async def exchange_code(at: Call, code: str) -> Any:
-    """Exchange the one-time code of a link for the token."""
-    return {"token": at.service.codes.exchange(code)}
+    """Exchange the one-time code of a link for a token of this browser's own; one that has a valid token keeps it."""
+    at.service.codes.use(code)
+    headers = at.request.headers
+    if at.token_id:
+        return {"token": bearer(headers["authorization"])}
+    return {"token": at.service.tokens.add(browser_name(headers.get("user-agent", "")))}
 
 
 @operation("POST", "/codes", "{code, link}", status=201)
 async def new_code(at: Call) -> Any:
-    """Make another one-time link, for a second tab or a phone."""
+    """Make another one-time link, for another browser or a phone."""
     code = at.service.codes.new()
     return {"code": code, "link": f"{at.service.address}/#code={code}"}
+
+
+@operation("GET", "/tokens", "{id, name, created, used, here: whether this request has it}, the last used first")
+async def tokens(at: Call) -> Any:
+    """List the tokens of browsers, and those that `serve tokens add` made; never the tokens themselves."""
+    here = at.token_id
+    return [{**row._asdict(), "here": row.id == here} for row in at.service.tokens.all()]
+
+
+@operation("DELETE", "/tokens/{id}", "{revoked: id}")
+async def revoke_token(at: Call, id: str) -> Any:
+    """Make a token invalid at once; its event streams end."""
+    if (row := at.service.tokens.revoke(id)) is None:
+        raise RequestError(404, "not_found", f"there is no token {id!r}", "GET /tokens")
+    return {"revoked": row.id}
 
 
 @operation("GET", "/health", "who answers: version, home, folder")
@@ -196,13 +217,16 @@ async def plugins(at: Call) -> Any:
     return await asyncio.to_thread(plugins_json, at.service.host)
 
 
-@operation("GET", "/commands", "slash commands of plugins: {name, help, plugin}")
+@operation("GET", "/commands", "slash commands: {name, help, hint: for the text after it, plugin: empty for the host's own}")
 async def commands(at: Call) -> Any:
-    """List the slash commands that plugins bring."""
+    """List the slash commands that a prompt may be: the host's own, then those of plugins."""
     plugin_set = at.service.host.plugin_set
     owners = plugin_set.command_owners
-    slashed = [command for command in plugin_set.commands.values() if command.slash is not None]
-    return [{"name": one.name, "help": one.help, "plugin": owners[one.name]} for one in slashed]
+    slashed = [one for one in plugin_set.commands.values() if one.slash is not None and one.name not in COMMON]
+    return [
+        *({"name": name, "help": about, "hint": hint, "plugin": ""} for name, (about, hint) in COMMON.items()),
+        *({"name": one.name, "help": one.help, "hint": "", "plugin": owners[one.name]} for one in slashed),
+    ]
 
 
 @operation("GET", "/files", "{files: names from the folder on}")

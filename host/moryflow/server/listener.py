@@ -157,9 +157,9 @@ async def serve(
         token = token_of(host.home)
         limits = ConnectionLimits()
         new = NewSession(options.agent, options.model, options.mode)
-        service = _service(host, vault, token, address.url, new, min(MAX_STREAMS, limits.most // 2))
+        service = _service(host, vault, address.url, new, min(MAX_STREAMS, limits.most // 2))
         host.approvals.attach(asyncio.get_running_loop())
-        access = Access(address.hosts, address.origins, token)
+        access = Access(address.hosts, address.origins, token, service.tokens.id_of)
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(Seldom())
         config = uvicorn.Config(

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from moryflow import __version__
 
 from .replies import RequestError, json_reply
+from .tokens import bearer
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -42,6 +43,11 @@ class Call:
     def user(self) -> str:
         """Whose token the request has; empty: the administrator's."""
         return self.request.scope.get("moryflow.user", "")
+
+    @property
+    def token_id(self) -> str:
+        """Which of the listed tokens the request has; empty: the server's own, a user's, none, or one that was revoked."""
+        return self.service.tokens.id_of(bearer(self.request.headers.get("authorization", "")))
 
 
 @dataclass(frozen=True)

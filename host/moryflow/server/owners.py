@@ -6,7 +6,6 @@ runs, from its path: an operation that is not named here is the administrator's.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from moryflow.store.postgres.inbox import Inbox
 from moryflow.store.protocol import Store, StoreError
 
 from .replies import RequestError
+from .tokens import token_hash
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -28,11 +28,6 @@ _MAKE = frozenset({"/sessions", "/import"})
 # For how many seconds a token is not looked up again; a revoked one works for so long.
 _REMEMBERED = 5.0
 _MAX_REMEMBERED = 10_000
-
-
-def token_hash(token: str) -> str:
-    """Return what is stored of a token, which has 256 random bits."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Owners:

@@ -33,12 +33,13 @@ from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 from .events import EventFollower
 from .metrics import Counters, Family
 from .replies import RequestError
+from .tokens import Tokens
 
 if TYPE_CHECKING:
     from .owners import Owners
 
 # Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect.
-FOLDER, TOKEN, RUNNING = "server", "token", "running.json"
+FOLDER, TOKEN, TOKENS, RUNNING = "server", "token", "tokens", "running.json"
 
 
 # How long a one-time code is valid.
@@ -50,10 +51,9 @@ MAX_RESULTS = 200
 
 
 class Codes:
-    """One-time codes, which a link contains in place of the token."""
+    """One-time codes, which a link contains in place of a token."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self) -> None:
         self._open: dict[str, float] = {}
 
     def new(self) -> str:
@@ -62,15 +62,14 @@ class Codes:
         self._open[code] = time.monotonic() + CODE_SECONDS
         return code
 
-    def exchange(self, code: str) -> str:
-        """Return the token for `code`, which is invalid from then on.
+    def use(self, code: str) -> None:
+        """Use up `code`, which is invalid from then on.
 
         :raises RequestError: the code is unknown, was used already, or is too old.
         """
         known = next((one for one in self._open if hmac.compare_digest(one.encode(), code.encode(errors="replace"))), None)
         if known is None or self._open.pop(known) < time.monotonic():
             raise RequestError(401, "code_used", "this link was used already, or is too old", "moryflow serve --link")
-        return self._token
 
 
 class PromptRequest(NamedTuple):
@@ -95,9 +94,10 @@ class PromptRequest(NamedTuple):
 class Service:
     """One host with its running turns and its event stream."""
 
-    def __init__(self, host: Host, vault: Path, token: str, address: str, new: NewSession, most_streams: int) -> None:
+    def __init__(self, host: Host, vault: Path, address: str, new: NewSession, most_streams: int) -> None:
         self.host, self.vault, self.address, self.new, self.most_streams = host, vault, address, new, most_streams
-        self.codes = Codes(token)
+        self.codes = Codes()
+        self.tokens = tokens_of(host.home)
         self.owners: Owners | None = None
         """Who may do what, if the store is shared."""
         self.events = EventFollower(host.store, host.bus)
@@ -362,6 +362,11 @@ def token_of(home: Path) -> str:
     except OSError as error:
         raise OSError(error.errno, f"the token of the server cannot be written: {error.strerror}", str(file)) from None
     return token
+
+
+def tokens_of(home: Path) -> Tokens:
+    """Return the tokens of this home folder beside the server's own."""
+    return Tokens(home / FOLDER / TOKENS)
 
 
 @contextmanager

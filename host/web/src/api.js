@@ -1,7 +1,7 @@
-// Requests and the stream of events. The token lives in this tab alone; there is no cookie.
+// Requests and the stream of events. The token is this browser's own, for all its tabs; there is no cookie.
 
-const KEY = "moryflow.token";
-let token = sessionStorage.getItem(KEY) || "";
+export const TOKEN = "moryflow.token";
+let token = localStorage.getItem(TOKEN) || "";
 
 /** What the server said no with: status, code, message, next. */
 export class ApiError extends Error {
@@ -16,8 +16,12 @@ export async function enter() {
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
   if (code) {
     history.replaceState(null, "", location.pathname);
-    token = (await send("POST", "/code", { code })).token;
-    sessionStorage.setItem(KEY, token);
+    try {
+      token = (await send("POST", "/code", { code })).token;
+      localStorage.setItem(TOKEN, token);
+    } catch (error) {
+      if (!token || error.code !== "code_used") throw error; // an old link, in a browser that is let in already
+    }
   }
   return Boolean(token);
 }

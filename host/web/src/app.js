@@ -6,11 +6,16 @@ import { ask, Dialog } from "./dialog.js";
 import { html } from "./html.js";
 import { Panel, PANELS } from "./panels.js";
 import { Sessions } from "./sessions.js";
+import { Sheet } from "./sheet.js";
 import { approvals, choose, listSessions, notice, online, open, panel, sessions, tell } from "./state.js";
 import { t } from "./strings.js";
 import { Transcript } from "./transcript.js";
 
-export const Locked = () => html`<main class="locked"><h1>Moryflow</h1><p>${t("noToken")}</p></main>`;
+/** What stands there until a link lets this browser in: it may be pasted here as well as into the address. */
+export const Locked = ({ why }) => html`
+  <main class="locked"><h1>Moryflow</h1>${why && html`<p class="problem" role="alert">${why}</p>`}<p>${t("noToken")}</p>
+    <form onSubmit=${(event) => { event.preventDefault(); location.hash = `code=${event.target.link.value.trim().split("code=").at(-1)}`; }}>
+      <input name="link" aria-label=${t("link")} placeholder=${t("link")} autocomplete="off" autofocus required /> <button class="primary">${t("enter")}</button></form></main>`;
 
 /** g a goes to the question that waits. */
 function useKeys() {
@@ -57,6 +62,7 @@ export function App() {
       </main>
       ${panel.value && shown && html`<${Panel} shown=${shown} />`}
     </div>
+    <${Sheet} />
     <${Dialog} />
   `;
 }

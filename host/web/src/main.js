@@ -1,7 +1,7 @@
 // The page: enter by the link, follow the server, draw.
 import { render } from "preact";
 import { effect } from "@preact/signals";
-import { enter, get } from "./api.js";
+import { enter, get, TOKEN } from "./api.js";
 import { App, Locked } from "./app.js";
 import { html } from "./html.js";
 import { asking, begin, choose, health, open, sessions, tell } from "./state.js";
@@ -21,17 +21,36 @@ function show(what) {
 /** Draw all of it; anew when the language is another one. */
 const draw = () => show(html`<${App} key=${document.documentElement.lang} />`);
 
-const locked = () => show(html`<${Locked} />`);
+const locked = (error) => show(html`<${Locked} why=${error?.code === "code_used" ? error.message : ""} />`);
+
+/** The session that the address names. */
+const wanted = () => (/^#[\w.-]+$/.test(location.hash) ? location.hash.slice(1) : null);
+
+/** Go where the address leads that was pasted, or gone back to; a fresh link lets in at once, and changes no session. */
+async function moved() {
+  if (!/[#&]code=/.test(location.hash)) return wanted() === (open.value?.id ?? null) || choose(wanted());
+  const shown = open.value?.id;
+  try {
+    await enter();
+    if (shown) history.replaceState(null, "", `#${shown}`);
+    location.reload();
+  } catch (error) {
+    tell(error);
+    if (!open.value && !sessions.value.length) locked(error);
+  }
+}
 
 async function main() {
-  if (!(await enter().catch(() => false))) return locked();
+  addEventListener("hashchange", moved);
+  addEventListener("storage", (event) => event.key === TOKEN && location.reload()); // another tab was let in
+  const refused = await enter().then((isIn) => !isIn && {}, (error) => error);
+  if (refused) return locked(refused);
   effect(() => {
     const title = sessions.value.find((one) => one.id === open.value?.id)?.title;
     document.title = `${asking.value ? "? " : ""}${title ? `${title} · ` : ""}Moryflow`;
     document.querySelector("link[rel=icon]").setAttribute("href", asking.value ? "/page/asking.svg" : "/page/icon.svg");
   });
-  const wanted = location.hash.slice(1);
-  if (/^[\w.-]+$/.test(wanted)) choose(wanted);
+  if (wanted()) choose(wanted());
   draw(); // before the server has said anything: what is seen first is soon there
   get("/health").then((found) => {
     health.value = found;

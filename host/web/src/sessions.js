@@ -3,7 +3,8 @@ import { useState } from "preact/hooks";
 import { get, post } from "./api.js";
 import { html } from "./html.js";
 import { approvals, choose, found, health, listSessions, open, running, sessions, tell } from "./state.js";
-import { t } from "./strings.js";
+import { sheet } from "./sheet.js";
+import { t, when } from "./strings.js";
 
 /** Begin a session, show it, and return it; nothing where the server will not. */
 export async function begin(wanted) {
@@ -49,15 +50,9 @@ export function Sessions() {
               </button>
             </li>`)}
       </ul>
+      <footer><button onClick=${() => (sheet.value = "devices")}>${t("devices")}</button></footer>
     </aside>
   `;
 }
 
 const titleOf = (id) => sessions.value.find((row) => row.id === id)?.title ?? "";
-
-/** The time of day for what was today, the day for what was before. */
-function when(stamp) {
-  const date = new Date(stamp);
-  const today = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString(document.documentElement.lang, today ? { hour: "2-digit", minute: "2-digit" } : { year: "numeric", month: "short", day: "numeric" });
-}

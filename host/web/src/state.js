@@ -314,10 +314,11 @@ export function drop(id) {
 /** Show a session, or none; `node` is what is looked for in it. */
 export function choose(id, node = "") {
   const before = open.value?.id;
+  if (id && before !== id) history.pushState(null, "", `#${id}`); // the way back of a phone leads back
+  else if (!id) history.replaceState(null, "", location.pathname);
   open.value = id ? show(id) : null;
   if (id) open.value.wanted.value = node;
   if (before && before !== id) drop(before);
-  history.replaceState(null, "", id ? `#${id}` : location.pathname);
 }
 
 export const asking = computed(() => approvals.value.length > 0);

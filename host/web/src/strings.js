@@ -23,6 +23,7 @@ const EN = {
   searches: "Searches", hits: "hits", misses: "misses", perTurn: "Tokens by turn", perSession: "Tokens by session", shares: "Shares of the tokens", calls: "Tool calls", events: "Events", home: "This home", clients: "Clients", onboarding: "First session to first finished turn",
   user: "you", assistant: "answer", tool: "tool", turnEnded: "The turn ended", memory: "Memory", because: "because", write: "Write it", dont: "Leave it", retry: "waits to try again", reload: "Reloaded",
   end_completed: "completed", end_stopped: "stopped", end_denied: "refused", end_approval_required: "an answer is missing", end_max_steps: "the limit of steps was reached", end_doom_loop: "it went in circles",
+  link: "Link", enter: "Enter", devices: "Devices", letIn: "Who is let in", here: "this browser", used: "used", revoke: "Revoke",
   end_budget: "the limit of cost was reached", end_prompt_too_long: "the prompt is too long", end_model_error: "the model failed", end_interrupted: "interrupted",
 };
 
@@ -49,6 +50,7 @@ const ZH = {
   searches: "搜索", hits: "命中", misses: "未命中", perTurn: "每轮token", perSession: "每个会话的token", shares: "token占比", calls: "工具调用", events: "事件", home: "本机", clients: "客户端", onboarding: "首个会话到首轮完成",
   user: "你", assistant: "回答", tool: "工具", turnEnded: "本轮结束", memory: "记忆", because: "原因", write: "写入", dont: "不写", retry: "等待重试", reload: "已重新加载",
   end_completed: "完成", end_stopped: "已停止", end_denied: "已拒绝", end_approval_required: "缺少回答", end_max_steps: "达到步数上限", end_doom_loop: "原地打转",
+  link: "链接", enter: "进入", devices: "设备", letIn: "已获准访问的设备", here: "此浏览器", used: "上次使用", revoke: "撤销",
   end_budget: "达到费用上限", end_prompt_too_long: "提示词过长", end_model_error: "模型出错", end_interrupted: "已中断",
 };
 
@@ -63,6 +65,13 @@ export function speak(language) {
 
 /** Whether the page speaks Chinese. */
 export const chinese = () => table === ZH;
+
+/** Return the time of day for what was today, the day for what was before. */
+export function when(stamp) {
+  const date = new Date(stamp);
+  const today = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString(document.documentElement.lang, today ? { hour: "2-digit", minute: "2-digit" } : { year: "numeric", month: "short", day: "numeric" });
+}
 
 /** Return the words for `key`. */
 export const t = (key) => table[key] ?? EN[key] ?? key;

@@ -20,12 +20,20 @@ class Operations:
     ) -> Any: ...
 
     async def exchange_code(self, code: str) -> Any:
-        """Exchange the one-time code of a link for the token."""
+        """Exchange the one-time code of a link for a token of this browser's own; one that has a valid token keeps it."""
         return await self._call("POST", "/code", {"code": code})
 
     async def new_code(self) -> Any:
-        """Make another one-time link, for a second tab or a phone."""
+        """Make another one-time link, for another browser or a phone."""
         return await self._call("POST", "/codes", {})
+
+    async def tokens(self) -> Any:
+        """List the tokens of browsers, and those that `serve tokens add` made; never the tokens themselves."""
+        return await self._call("GET", "/tokens", {})
+
+    async def revoke_token(self, id: str) -> Any:
+        """Make a token invalid at once; its event streams end."""
+        return await self._call("DELETE", f"/tokens/{quote(id, safe='')}", {})
 
     async def health(self) -> Any:
         """Say which Moryflow this is."""
@@ -75,7 +83,7 @@ class Operations:
         return await self._call("GET", "/plugins", {})
 
     async def commands(self) -> Any:
-        """List the slash commands that plugins bring."""
+        """List the slash commands that a prompt may be: the host's own, then those of plugins."""
         return await self._call("GET", "/commands", {})
 
     async def files(self, *, vault: str | None = None, q: str = "", limit: int = 50) -> Any:

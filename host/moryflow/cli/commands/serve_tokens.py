@@ -1,44 +1,57 @@
-"""``moryflow serve tokens``: one token per user of a shared store."""
+"""``moryflow serve tokens``: who may use the server: browsers, scripts, and the users of a shared store."""
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError
 
-from moryflow.cli.open_host import with_store
+from moryflow.cli.open_host import own_home, with_store
 from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal import columns, show
 from moryflow.cli.terminal.streams import stdout
 
-from .worker import the_inbox
-
 if TYPE_CHECKING:
+    from moryflow.server.tokens import Tokens
     from moryflow.store import Store
 
-tokens = noun("tokens", "Give each user of a shared store a token of their own.")
+tokens = noun("tokens", "List and revoke the tokens of browsers, and give others one of their own.")
+
+
+def _own_tokens() -> Tokens:
+    from moryflow.server.service import tokens_of
+
+    return tokens_of(own_home())
 
 
 @tokens.command("add")
 @click.argument("name")
 @document_options
 def add(flags: Flags, name: str) -> None:
-    """Make a token for the user NAME, in place of an older one, and print it this once.
+    """Make a token for NAME, in place of an older one, and print it this once.
 
-    With it a user sees and changes only their own sessions. What their agents do, the workers' account does.
+    NAME is a program, which may do what the server's own token may; in a shared store it is a user, who sees and changes only
+    their own sessions. What their agents do, the workers' account does.
     """
-    from moryflow.server.owners import token_hash
-
     if not name.isprintable() or not name.strip() or len(name) > 100:
         raise ConfigError("a name is up to 100 printable characters", next_step="moryflow serve tokens add ada")
-    token = secrets.token_urlsafe(32)
 
-    async def work(store: Store) -> bool:
-        return await the_inbox(store).add_user(name, token_hash(token))
+    own = _own_tokens()
 
-    if with_store(work) and not flags.quiet:
+    async def work(store: Store) -> tuple[str, bool]:
+        from moryflow.server.tokens import token_hash
+        from moryflow.store import inbox_of
+
+        if (inbox := inbox_of(store)) is None:
+            older = [own.revoke(row.id) for row in own.all() if row.name == name]
+            return own.add(name), bool(older)
+        token = secrets.token_urlsafe(32)
+        return token, await inbox.add_user(name, token_hash(token))
+
+    token, replaced = with_store(work)
+    if replaced and not flags.quiet:
         click.echo(f"moryflow: the older token of {name} is no longer valid", err=True)
     if flags.as_json:
         show(flags, {"name": name, "token": token}, "")
@@ -49,25 +62,34 @@ def add(flags: Flags, name: str) -> None:
 @tokens.command("list")
 @document_options
 def list_tokens(flags: Flags) -> None:
-    """List the users, when their tokens were made, and how many sessions each has."""
+    """List the browsers and programs that have a token and when they used it; in a shared store the users too."""
 
-    async def work(store: Store) -> list[tuple[str, str, str]]:
-        return [(name, f"{made:%Y-%m-%d}", f"{count} sessions") for name, made, count in await the_inbox(store).users()]
+    async def work(store: Store) -> list[tuple[str, str, int]]:
+        from moryflow.store import inbox_of
 
-    rows = with_store(work)
-    document = [{"name": name, "created": made, "sessions": int(count.split()[0])} for name, made, count in rows]
-    show(flags, document, columns(rows) if rows else "no user has a token; moryflow serve tokens add NAME")
+        inbox = inbox_of(store)
+        return [(name, f"{made:%Y-%m-%d}", count) for name, made, count in await inbox.users()] if inbox else []
+
+    users, own = with_store(work), _own_tokens().all()
+    document: list[dict[str, Any]] = [{"name": name, "created": made, "sessions": count} for name, made, count in users]
+    document += [row._asdict() for row in own]
+    rows = [(name, "", made, f"{count} sessions") for name, made, count in users]
+    rows += [(row.name, row.id, row.created[:10], f"used {row.used[:10]}") for row in own]
+    show(flags, document, columns(rows) if rows else "nobody has a token; moryflow serve --link lets a browser in")
 
 
 @tokens.command("revoke")
 @click.argument("name")
 @document_options
 def revoke(flags: Flags, name: str) -> None:
-    """Make the token of NAME invalid, within five seconds; the sessions stay."""
+    """Make the token of NAME, or of an ID of the list, invalid: at once, that of a user within five seconds. Sessions stay."""
 
     async def work(store: Store) -> bool:
-        return await the_inbox(store).revoke(name)
+        from moryflow.store import inbox_of
 
-    if not with_store(work):
-        raise ConfigError(f"no user {name!r} has a token", next_step="moryflow serve tokens list")
+        inbox = inbox_of(store)
+        return inbox is not None and await inbox.revoke(name)
+
+    if not with_store(work) and _own_tokens().revoke(name) is None:
+        raise ConfigError(f"nobody called {name!r} has a token", next_step="moryflow serve tokens list")
     show(flags, {"revoked": name}, f"{name} has no token any more")
