@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moryflow.cli.terminal.render import GREEN, failed, output_lines
+from moryflow.cli.terminal.diffs import numbered, painted
+from moryflow.cli.terminal.render import failed, output_lines
+from moryflow.cli.terminal.spinner import Awaited
+from moryflow_sdk import Event
 from moryflow_sdk.support.texts import columns_of
 
 Begin = Callable[..., Any]
@@ -55,11 +58,60 @@ def test_an_error_and_a_hint_are_measured_in_columns() -> None:
     assert len(shown) > 8 and max(map(columns_of, shown)) <= 42
 
 
-def test_a_long_line_of_a_diff_keeps_its_words_and_its_colour() -> None:
-    """What goes on below is a part of the line that was added."""
-    diff = "vault:/a.md: +1 -1 lines\n-It prints.\n+It prints the weather of today, and of tomorrow."
-    found = output_lines({"tool": "edit", "status": "ok", "diff": diff}, 40, "")
-    assert found.lines[2:] == [("  │ +It prints the weather of today, and ", GREEN), ("  ┊ of tomorrow.", GREEN)]
+def test_a_diff_has_line_numbers_and_its_syntax() -> None:
+    """In colours that can be read on a light and on a dark background; what goes on below belongs to its line (issue 41)."""
+    diff = (
+        "vault:/a.py: +1 -1 lines\n@@ -9,3 +9,3 @@\n def f():\n-    return 'some text that is long enough'\n+    return 2\n x"
+    )
+    assert numbered(diff).split("\n")[1:] == [
+        " 9   def f():",
+        "10 -     return 'some text that is long enough'",
+        "10 +     return 2",
+        "11   x",
+    ]
+    rows = lines(tool="edit", diff=diff)
+    assert rows[0] == "  │ a.py: +1 -1 lines" and max(map(len, rows)) <= 42
+    styled = list(painted(rows))
+    assert ("def", "\x1b[35m") in styled[1] and ("f", "\x1b[1m") in styled[1]
+    assert ("- ", "\x1b[1;31m") in styled[2] and styled[3] == [("  ┊ long enough'", "\x1b[31m")]
+    assert {style for row in styled for _, style in row} <= {
+        "",
+        "\x1b[2m",
+        "\x1b[1m",
+        "\x1b[31m",
+        "\x1b[35m",
+        "\x1b[1;31m",
+        "\x1b[1;32m",
+    }
+
+
+def test_progress_is_the_last_line_in_its_place() -> None:
+    """Each text of a tool is a line of its own; of a command the last lines, and of a bar what it wrote last (issue 41)."""
+    awaited = Awaited()
+
+    def told(domain: str, *pieces: str) -> list[str]:
+        data = {"call_id": domain, "tool": "t", "args": {}, "state": "running", "domain": domain}
+        awaited.note(Event(type="tool.start", session="s", ts="", data=data))
+        for piece in pieces:
+            awaited.note(Event(type="tool.delta", session="s", ts="", data={"call_id": domain, "text": piece}))
+        shown = awaited.printed()
+        awaited.note(Event(type="tool.result", session="s", ts="", data={"call_id": domain, "status": "ok"}))
+        return shown
+
+    assert told("read", "1/6 Intro", "2/6 Mid") == ["  2/6 Mid"]
+    assert told("bash", "one\ntw", "o\n 10 %\r 50 %\r") == ["  one", "  two", "   50 %"]
+
+
+def test_reasoning_is_folded_and_one_key_shows_it(cli: Any, at_prompt: Begin) -> None:
+    """A dim line stands in its place, and Ctrl-O shows all of it (issue 41)."""
+    terminal = at_prompt("-m", cli.script({"reasoning": "first this\nthen that", "text": "so it is"}))
+    terminal.type("why\r")
+    terminal.expect("∴ thought for 1 s · Ctrl-O shows it")
+    terminal.expect("so it is")
+    assert "then that" not in terminal.text.partition("∴")[2]
+    terminal.type("\x0f")
+    terminal.expect("first this\nthen that")
+    assert terminal.quit() == 0
 
 
 def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_prompt: Begin) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,7 @@ from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 
 from . import folded, plain, use_colour
 from .choices import answer_choices
+from .diffs import painted
 from .question_text import QuestionText, question
 from .render import TerminalView
 from .stdin import LETTERS, discard_typed, keys_at_once, read_key
@@ -25,8 +25,6 @@ _VIEW = ("v", "view", "show")
 # Keys that change what *always* stores, and whether it is then exactly what is asked about.
 _CHANGES = {"e": True, "w": False}
 _SAID = {"reject": "refuse", "preset": "from now on"}
-_COLOURS = {"+": "\x1b[32m", "-": "\x1b[31m"}
-_COLOURED = re.compile(r"^  │ ([+-]).*", re.MULTILINE)
 WHY = "  why not? Enter sends it > "
 HELP = (
     "  once allows this call; always also stores what is shown above; refuse lets the agent go on without it; any other "
@@ -159,6 +157,15 @@ def _question(event: Event, exact: bool = False) -> QuestionText:
     return question(event.data, f"{event.agent}: " if event.parent else "", exact=exact)
 
 
+def _coloured(text: str, event: Event) -> str:
+    """Return a question with its diff in colours, and what will run in bold."""
+    rows = text.split("\n")
+    pieces = painted(rows, str((*event.data["targets"], "")[0]))
+    bold = [row.startswith("    ") and not row.startswith("      ") for row in rows]
+    shown = ([(row, "\x1b[1m")] if is_bold else one for row, is_bold, one in zip(rows, bold, pieces, strict=True))
+    return "\n".join("".join(f"{style}{piece}\x1b[0m" if style else piece for piece, style in one) for one in shown)
+
+
 async def read_answer(keys: str) -> str:
     """Show `keys`, the answers on offer, and return the letter of one or a line, as :attr:`TerminalAsker.read` does."""
     with keys_at_once() if LETTERS.search(keys) else nullcontext():
@@ -173,7 +180,7 @@ async def _answer(event: Event, read: Callable[[str], Awaitable[str]]) -> Approv
 
     discard_typed()
     text = _question(event).text
-    stderr().write(_COLOURED.sub(lambda row: f"{_COLOURS[row[1]]}{row[0]}\x1b[0m", text) if use_colour(sys.stderr) else text)
+    stderr().write(_coloured(text, event) if use_colour(sys.stderr) else text)
     stderr().flush()
     while True:
         line = await read(_question(event, exact).keys)

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _NARROWEST = 20
-# Colours of code by kind of token; each can be read on a light and on a dark background.
+# Styles of code by kind of token. Of the sixteen colours of a terminal only red and magenta can be read on light and on dark
+# backgrounds; green, yellow, cyan and blue fall below a contrast of 3 on one of the two. Weight and slant do the rest.
 _CODE = {
-    "Comment": "dim", "Keyword": "magenta", "Literal.String": "green", "Literal.Number": "cyan",
-    "Name.Function": "bold", "Name.Class": "bold", "Name.Decorator": "cyan", "Name.Builtin": "cyan", "Generic.Deleted": "red",
-    "Generic.Inserted": "green", "Generic.Heading": "bold", "Generic.Subheading": "cyan",
+    "Comment": "dim italic", "Keyword": "magenta", "Literal.String": "italic", "Name.Function": "bold", "Name.Class": "bold",
+    "Name.Decorator": "magenta", "Generic.Deleted": "red", "Generic.Inserted": "bold", "Generic.Heading": "bold",
+    "Generic.Subheading": "dim",
 }  # fmt: skip
 _STYLES = {
     "markdown.h1": "bold underline", "markdown.h2": "bold", "markdown.h3": "bold", "markdown.h4": "bold italic",
-    "markdown.code": "cyan", "markdown.code_block": "none", "markdown.block_quote": "italic", "markdown.list": "none",
+    "markdown.code": "bold", "markdown.code_block": "none", "markdown.block_quote": "italic", "markdown.list": "none",
     "markdown.item.number": "none", "markdown.item.bullet": "none", "markdown.table.border": "dim",
     "markdown.table.header": "bold", "markdown.link": "none", "markdown.link_url": "underline",
 }  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from moryflow_sdk.support.texts import in_words, visible
 
 from . import fitting
+from .diffs import numbered
 
 # The fewest columns that a terminal is taken to have.
 LEAST_COLUMNS = 20
@@ -148,7 +149,7 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
     """
     if not text:
         return []
-    lines = [visible(line, keep="\t").replace("\t", "    ") for line in text.split("\n")]
+    lines = [visible(line, keep="\t").replace("\t", "    ") for line in numbered(text).split("\n")]
     pieces = [piece for line in lines for piece in rows_of("  │ ", "  ┊ ", line, columns, words=True)]
     return _without_middle([[piece] for piece in pieces], rows, f"lines{hint}", columns)
 

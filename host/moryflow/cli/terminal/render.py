@@ -20,6 +20,7 @@ from moryflow_sdk.support.texts import visible
 from moryflow.hooks.threads import deadlines_lifted
 
 from . import brief, cut, failure_line, first_line, folded, is_dumb, plain, use_colour
+from .diffs import painted
 from .question_text import preview_lines, rows_of, screen
 from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
@@ -62,6 +63,9 @@ class TerminalView:
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
         self._pieces: list[str] = []
         """The pieces of the newest answer."""
+        self._reasoning: list[str] = []
+        """The pieces of the reasoning that streams, shown above the input and folded to a line when it ends."""
+        self._reasoned_since = 0.0
         self._message = ""
         """The id of the message that the pieces belong to."""
         self._printed = ""
@@ -94,6 +98,7 @@ class TerminalView:
             self._delta(event)
         else:
             self._clear()
+            self._fold_reasoning()
             error, self._error = self._error, None
             if error is not None and (error.parent is not None or event.type != "turn.finish"):
                 self._warn(error)  # the error that ended the turn is shown with the result
@@ -151,6 +156,8 @@ class TerminalView:
         """Return the lines above the input: the end of the streaming answer, and what the turn waits for."""
         awaited = self._awaited.line()
         tail = self._markdown.tail(rows - 1) if self._markdown else []
+        if self._reasoning:
+            tail = [f"  {row}" for row in _rows(plain("".join(self._reasoning)), screen()[0] - 3)][-rows // 2 :]
         return [*tail, *self._awaited.printed(), *([awaited] if awaited else [])]
 
     def totals(self) -> None:
@@ -191,8 +198,8 @@ class TerminalView:
     def _print_answer(self, text: str) -> None:
         if text:
             self._clear()
-            stdout().write(f"\n{text}" if self._last_printed == "call" else text)
-            self._last_printed = "answer"
+            self._gap("answer")
+            stdout().write(text)
             stdout().flush()
 
     def _clear(self) -> None:
@@ -202,6 +209,8 @@ class TerminalView:
     def _delta(self, event: Event) -> None:
         """Handle the next piece of an answer, of the model's reasoning, or of a running tool's output."""
         text = event.data.get("text", "")
+        if event.type != "reasoning.delta" and self._is_ours(event):
+            self._fold_reasoning()
         if event.type == "text.delta" and event.parent is None:
             if event.data["message_id"] != self._message:
                 self._message = event.data["message_id"]
@@ -213,12 +222,30 @@ class TerminalView:
                 self._write("(the answer above broke off; it is asked for again, and what follows replaces it)")
             case "message.end" if self._markdown and event.data["kind"] == "text" and self._is_ours(event):
                 self._flush()
+            case "reasoning.delta" if self._chat and self._is_ours(event):
+                self._reasoned_since = self._reasoned_since if self._reasoning else time.monotonic()
+                self._reasoning.append(text)
             case "tool.delta" if self._verbose and not self._quiet:
                 self._write(text.rstrip("\n"))
             case "text.delta" if self._markdown and self._is_ours(event):
                 self._print_answer(self._markdown.feed(text))
             case _:
                 pass
+
+    def _fold_reasoning(self) -> None:
+        """Print one dim line in place of the reasoning that has ended; Ctrl-O shows all of it."""
+        text, self._reasoning = "".join(self._reasoning).strip(), []
+        if text:
+            self._gap("call")
+            took = f"thought for {max(time.monotonic() - self._reasoned_since, 1):.0f} s"
+            self._cut.append(CutOutput(took, text, ""))
+            self._write(f"∴ {took} · Ctrl-O shows it", DIM)
+
+    def _gap(self, kind: str) -> None:
+        """Leave an empty line between the calls and the answers of a turn."""
+        if self._last_printed not in ("", kind):
+            self._write("")
+        self._last_printed = kind
 
     def _is_ours(self, event: Event) -> bool:
         return event.parent is None or event.session == self.session
@@ -242,9 +269,7 @@ class TerminalView:
             self._running[event.session, data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             return
         self._flush()
-        if self._last_printed == "answer":
-            self._write("")
-        self._last_printed = "call"
+        self._gap("call")
         indent = "    " if whose else ""
         shown = self._running.pop((event.session, data["call_id"]), data["tool"])
         took = f" · {data['ms'] / 1000:.1f} s" if data.get("ms", 0) >= 100 else ""
@@ -254,8 +279,12 @@ class TerminalView:
         colour = RED if failed(data) else ""
         self._write_pieces((head, colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM))
         found = output_lines(data, screen()[0] - len(indent) - 3, self._hint(data))
-        for line, style in found.lines:
-            self._write(f"{indent}{line}", style)
+        if data.get("diff") and data["status"] == "ok":
+            for pieces in painted(line for line, _ in found.lines):
+                self._write_pieces((indent, ""), *pieces)
+        else:
+            for line, style in found.lines:
+                self._write(f"{indent}{line}", style)
         if found.rest:
             self._cut.append(CutOutput(shown, found.rest, str(data.get("output_id") or "")))
 
@@ -377,8 +406,7 @@ DIFF_LINES = 30
 OUTPUT_LINES = 4
 # The most rows of a call's error.
 ERROR_LINES = 8
-BOLD, DIM, RED, GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"
-_DIFF = {"+": GREEN, "-": RED, "@": "\x1b[36m"}
+BOLD, DIM, RED = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
 _READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
 # The note to the model at the end of an output that was too long for it.
 _NOTICE = re.compile(r"\n\n\[Output truncated:[^]]*\]\s*\Z")
@@ -408,7 +436,7 @@ def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLi
     output, diff = str(result.get("output") or ""), str(result.get("diff") or "")
     if result["status"] == "ok" and diff:
         shown = preview_lines(diff, columns + 3, DIFF_LINES, f"; {hint}" if hint else "")
-        return OutputLines(_diff_lines(shown), diff if len(shown) >= DIFF_LINES else "")
+        return OutputLines([(line, "") for line in shown], diff if len(shown) >= DIFF_LINES else "")
     kept = _NOTICE.sub("", output) if result.get("truncated") else output
     lines = [_as_printed(line) for line in kept.rstrip().split("\n")] if kept.strip() else []
     style, most = DIM, OUTPUT_LINES
@@ -432,15 +460,6 @@ def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLi
 def _as_printed(line: str) -> str:
     """Return a line as a terminal would show it: of a progress bar, what it wrote after its last carriage return."""
     return visible(line.rstrip("\r").rpartition("\r")[2], keep="\t").replace("\t", "    ")
-
-
-def _diff_lines(lines: Sequence[str]) -> list[tuple[str, str]]:
-    shown: list[tuple[str, str]] = []
-    style = ""
-    for line in lines:
-        style = style if line.startswith("  ┊") else _DIFF.get(line.lstrip(" │")[:1], "")
-        shown.append((line, style))
-    return shown
 
 
 def _rows(text: str, columns: int) -> list[str]:

@@ -30,6 +30,8 @@ class Awaited:
         self._since = 0.0
         self._tools: dict[tuple[str, str], str] = {}
         """The text of each running call, by session and call id."""
+        self._streams: set[tuple[str, str]] = set()
+        """The running calls whose pieces are the output of a command; those of others are lines of their own."""
         self._printed = ""
         """The end of what the tools have printed."""
 
@@ -41,11 +43,13 @@ class Awaited:
         match event.type:
             case "tool.start" if data["state"] == "running":
                 self._tools[call] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
+                self._streams |= {call} if data.get("domain") == "bash" else set()
             case "tool.result":
                 self._tools.pop(call, None)
                 self._printed = ""
             case "tool.delta":
-                self._printed = (self._printed + data.get("text", ""))[-_END:]
+                before = self._printed if call in self._streams else ""
+                self._printed = (before + data.get("text", ""))[-_END:]
             case "turn.finish" if event.parent is None:
                 self.forget()
             case _:
@@ -91,7 +95,8 @@ class Awaited:
 
     def printed(self) -> list[str]:
         """Return the last lines that running tools have printed."""
-        return [f"  {line}" for line in plain(self._printed).split("\n") if line.strip()][-_LAST_LINES:]
+        lines = (line.rstrip("\r").rpartition("\r")[2] for line in self._printed.replace("\r\n", "\n").split("\n"))
+        return [f"  {plain(line)}" for line in lines if line.strip()][-_LAST_LINES:]
 
 
 class Spinner:
