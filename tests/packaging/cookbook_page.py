@@ -17,10 +17,9 @@ SECTIONS = {
 }
 HEAD = """# Cookbook
 
-This page has twenty plugins, each in one file. Copy the one that is most like what you want to `~/.moryflow/plugins/`, and
-change it. Check it with `moryflow plugin check NAME`, and keep `moryflow dev` open while you edit. The files are in
-`user_examples/cookbook/`, and `tests/user_examples/test_cookbook.py` runs all of them. The [reference](reference/plugin.md)
-explains the names. A plugin's settings go below `plugins.NAME` in `~/.moryflow/config.jsonc`.
+Twenty plugins, each in one file. Copy the one that is most like what you want to `~/.moryflow/plugins/`, change it, and check it with
+`moryflow plugin check NAME`. Its settings go below `plugins.NAME` in `~/.moryflow/config.jsonc`. The files are in
+`user_examples/cookbook/`; tests run all of them. The [reference](reference/plugin.md) explains the names.
 The vault is the folder that the agent works in.
 """
 
