@@ -7,6 +7,7 @@ from typing import Any
 
 from moryflow_sdk import (
     API,
+    APIS,
     HOOKS,
     Ask,
     Command,
@@ -52,9 +53,9 @@ def example_hooks() -> None:
     assert (info.dotted, info.kind, info.timeout) == ("tool.gate", "gate", 2.0)
 
 
-# example of: API
+# example of: API, APIS
 def example_api() -> None:
-    assert API == 1  # what plugin.toml names: api = 1
+    assert API == 1 and API in APIS  # what plugin.toml names: api = 1
 
 
 # example of: tool

@@ -14,10 +14,8 @@
 # ///
 set -euo pipefail
 
-# bash reads no JSON: the first target is the folder that was judged, and du is given no other.
-request=$(cat)
-[[ $request =~ \"path\":\ \"([^\"\\]*)\" ]] || { echo "the folder has a name that this script cannot read" >&2; exit 1; }
-folder=${BASH_REMATCH[1]}
+# The folder that the rules judged, with links followed.
+folder=$MORYFLOW_TARGET
 
 echo '{"progress": "measuring"}'
 cd -- "$folder"

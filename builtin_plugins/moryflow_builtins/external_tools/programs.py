@@ -1,7 +1,8 @@
 """Tools in any language: programs in ``~/.moryflow/tools``, described by a block of comments or a file beside them.
 
-A call writes one JSON object to the program's standard input and reads the answer from its standard output. Program and
-description are read once; each call runs a copy of exactly those bytes, in a process group that ends with the call.
+A call writes one JSON object to the program's standard input, sets a variable for each argument, and reads the answer from
+its standard output. Program and description are read once; each call runs a copy of exactly those bytes, in a process group
+that ends with the call.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ OUTPUT_LIMIT = 64 * 1024 * 1024
 # The largest metadata of a result, in characters of JSON; it is stored with the session and sent to its clients.
 MAX_METADATA = 256 * 1024
 _LONGEST_TITLE = 200
+# Bytes of an argument that is passed as a variable; Linux allows 128 KiB.
+MAX_VARIABLE = 64 * 1024
 # The keyword argument with the context of a call; no argument of a tool has this name.
 CONTEXT = "moryflow_context"
 # How long to wait for the end of standard output after the program has ended: a child process may keep it open.
@@ -271,7 +274,7 @@ async def _run(program: Program, arguments: Mapping[str, Any], context: ToolCont
         copy = Path(folder) / program.path.name
         copy.write_bytes(program.content)
         copy.chmod(0o700)
-        transport = await _start(program, copy, conversation, context)
+        transport = await _start(program, copy, conversation, context, argument_variables(arguments, targets))
         try:
             stdin: Any = transport.get_pipe_transport(0)
             stdin.write(json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n")
@@ -292,14 +295,27 @@ async def _run(program: Program, arguments: Mapping[str, Any], context: ToolCont
     return _result(bytes(conversation.answer), conversation.words, code or 0)
 
 
+def argument_variables(arguments: Mapping[str, Any], targets: Sequence[Mapping[str, str | None]]) -> dict[str, str]:
+    """Return the arguments as variables, because a shell reads no JSON: texts as they are, other values as JSON.
+
+    What no variable can hold, because of its name, a NUL or its length, is only on standard input.
+    """
+    values = {f"MORYFLOW_ARG_{name}": value for name, value in arguments.items() if re.fullmatch(r"[A-Za-z0-9_]+", name)}
+    values |= {"MORYFLOW_TARGET": targets[0]["path"]} if targets and targets[0]["path"] else {}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return {
+        name: text for name, text in texts.items() if "\0" not in text and len(text.encode("utf-8", "replace")) < MAX_VARIABLE
+    }
+
+
 async def _start(
-    program: Program, copy: Path, conversation: _Conversation, context: ToolContext
+    program: Program, copy: Path, conversation: _Conversation, context: ToolContext, variables: Mapping[str, str]
 ) -> asyncio.SubprocessTransport:
     kept = {
         key: value
         for key, value in marked_environment(context.mark).items()
         if key in program.environment or not names_secret(key)
-    } | {"PWD": str(context.vault)}
+    } | {"PWD": str(context.vault), **variables}
     start = asyncio.get_running_loop().subprocess_exec
     for attempt in range(_STARTS):
         try:

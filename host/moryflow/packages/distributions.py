@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from moryflow.plugins.entry_points import (
 from moryflow.plugins.manifest import manifest_in
 
 from . import InstallError
+from .code_facts import facts_of
 
 ReadFile = Callable[[str], bytes | None]
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
@@ -60,7 +61,8 @@ def package_in_wheel(path: Path) -> PluginPackage:
             def read(name: str) -> bytes | None:
                 return archive.read(names[name]) if name in names else None
 
-            return _package(PathDistribution(Inside(archive, f"{info}/")), info, list(names), read, hashed=True)
+            found = _package(PathDistribution(Inside(archive, f"{info}/")), info, list(names), read, hashed=True)
+            return replace(found, files=_own_files(list(names), read) if found.cards else {})
     except (OSError, BadZipFile, ValueError, RuntimeError) as error:
         raise InstallError(f"the wheel cannot be read: {error}", where=str(path)) from error
 
@@ -114,6 +116,10 @@ class Distribution:
         """The names of its plugins, read from its metadata."""
         return tuple(_points(self._metadata, PLUGINS))
 
+    def files(self) -> dict[str, bytes]:
+        """Return the content of its own files, by the names that they have in a wheel."""
+        return _own_files(self.names, self.read)
+
     def package(self) -> PluginPackage:
         """Return the installed package with the hash of its files; an editable one has no hash, because its files are edited.
 
@@ -152,7 +158,11 @@ def package_in_folder(folder: Path) -> PluginPackage:
         problem, hint = f"its pyproject.toml cannot be read: {error}", "fix it, then install it again"
         raise InstallError(problem, where=str(folder / "pyproject.toml"), next_step=hint) from error
     plugins, manifests = project.points.get(PLUGINS, {}), project.points.get(MANIFESTS, {})
-    cards = _cards(plugins, manifests, project.version, partial(_read_below, (folder / "src", folder)))
+    roots = (folder / "src", folder)
+    tops = {target.partition(":")[0].partition(".")[0] for target in plugins.values()}
+    paths = [path for root in roots for top in tops for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]]
+    names = [str(path.relative_to(roots[0] if path.is_relative_to(roots[0]) else roots[1])) for path in paths]
+    cards = _cards(plugins, manifests, project.version, names, partial(_read_below, roots))
     return PluginPackage(project.name, project.version, cards)
 
 
@@ -173,7 +183,7 @@ def _points(metadata: PathDistribution, group: str) -> dict[str, str]:
 
 def _package(metadata: PathDistribution, folder: str, names: Sequence[str], read: ReadFile, *, hashed: bool) -> PluginPackage:
     name, version = identity(metadata, folder)
-    cards = _cards(_points(metadata, PLUGINS), _points(metadata, MANIFESTS), version, read)
+    cards = _cards(_points(metadata, PLUGINS), _points(metadata, MANIFESTS), version, names, read)
     total = hashlib.sha256()
     for own in sorted(item for item in names if not _NOT_OWN.match(item)) if hashed and cards else ():
         total.update(f"{own}\0{hashlib.sha256(read(own) or b'').hexdigest()}\n".encode())
@@ -181,16 +191,29 @@ def _package(metadata: PathDistribution, folder: str, names: Sequence[str], read
     return PluginPackage(name, version, cards, digest, tuple(filter(_runs_at_start, names)))
 
 
-def _cards(plugins: Mapping[str, str], manifests: Mapping[str, str], version: str, read: ReadFile) -> tuple[Card, ...]:
+def _own_files(names: Sequence[str], read: ReadFile) -> dict[str, bytes]:
+    own = [name for name in names if not _NOT_OWN.match(name) and ".dist-info/" not in name]
+    return {name: data for name in own if (data := read(name)) is not None}
+
+
+def _cards(
+    plugins: Mapping[str, str], manifests: Mapping[str, str], version: str, names: Sequence[str], read: ReadFile
+) -> tuple[Card, ...]:
     cards: list[Card] = []
     for plugin, target in plugins.items():
         place, _, leaf = (manifest := manifests.get(plugin, "")).partition(":")
         data = read("/".join([*place.split("."), leaf or "plugin.toml"])) if manifest else None
         if data is not None:
-            cards.append(card_of(plugin, target, version, data))
+            card = card_of(plugin, target, version, data)
         else:
             missing = f"its metadata names a manifest that is not there: {manifest}" if manifest else ""
-            cards.append(Card(plugin, target, version, problem=missing))
+            card = Card(plugin, target, version, derived=True, problem=missing)
+        if card.derived:  # the package itself says it: one truth
+            top = target.partition(":")[0].partition(".")[0]
+            own = [name for name in names if name.endswith(".py") and name.partition("/")[0] in (top, f"{top}.py")]
+            facts = facts_of({name: read(name) or b"" for name in own})
+            card = replace(card, hooks=facts.hooks, tools=facts.tools)
+        cards.append(card)
     return tuple(cards)
 
 
@@ -202,7 +225,8 @@ CAPABILITIES = {"network": "uses the network", "subprocess": "starts programs", 
 class Card:
     """One plugin of a package, as its manifest describes it.
 
-    :param manifest: whether it has a ``plugin.toml``; without one, hooks, tools, services and capabilities are unknown.
+    :param manifest: whether it has a ``plugin.toml``; without one, services and capabilities are unknown.
+    :param derived: whether the manifest leaves the hooks and tools to the code, from which they are read.
     :param capabilities: declared, not enforced.
     :param problem: what is wrong with the manifest.
     """
@@ -215,6 +239,7 @@ class Card:
     tools: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    derived: bool = False
     problem: str = ""
 
     @property
@@ -230,13 +255,17 @@ class Card:
 
 @dataclass(frozen=True)
 class PluginPackage:
-    """A distribution with its plugins; `start_files` are those of its files that Python runs at every start."""
+    """A distribution with its plugins; `start_files` are those of its files that Python runs at every start.
+
+    :param files: the content of a wheel's files, by name.
+    """
 
     name: str
     version: str
     cards: tuple[Card, ...] = ()
     digest: str = ""
     start_files: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
 
 
 def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
@@ -254,7 +283,8 @@ def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
         problem = failure.message
     lists = (_names(values.get("hooks")), _names(values.get("tools")), _names(services))
     declared = dict(capabilities) if isinstance(capabilities, Mapping) else {}
-    return Card(plugin, target, str(values.get("version", version)), True, *lists, declared, problem)
+    derived = "hooks" not in values and "tools" not in values
+    return Card(plugin, target, version or str(values.get("version", "")), True, *lists, declared, derived, problem)
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -294,7 +324,9 @@ def card_lines(card: Card) -> list[str]:
     if card.problem:
         lines.append(f"  PROBLEM: {card.problem}")
     if not card.manifest:
-        lines.append("  It has no plugin.toml, so what it does is not known before it runs: it may use any hook and service.")
+        found = [f"{label}: {', '.join(names)}" for label, names in (("hooks", card.hooks), ("tools", card.tools)) if names]
+        lines += [f"  {line} (read from its code)" for line in found]
+        lines.append("  It has no plugin.toml: it may use any other hook, and any service.")
         return lines
     rows = (("hooks", card.hooks), ("tools", card.tools), ("services", card.services))
     lines += [f"  {label}: {', '.join(names) or 'none'}" for label, names in rows]

@@ -17,6 +17,7 @@ from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.entry_points import normal
 
 from . import InstallError
+from .code_facts import code_change, facts_of
 from .distributions import Card, Distribution, PluginPackage, consent_diff, installed_packages, screen
 from .lock import Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
 from .manager import Manager, check_agreed, content_of, file_digest, file_entry, plugin_name, put_file, write_new
@@ -97,10 +98,13 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
     if same and known is not None and known.hash == entry.hash:
         return InstallResult("unchanged", known)
     manager.refuse_taken({name}, file=str(target))
-    package = PluginPackage(path.name, "", (Card(name),), digest=file_digest(data))
+    facts = facts_of({path.name: data})
+    package = PluginPackage(path.name, "", (Card(name, hooks=facts.hooks, tools=facts.tools, derived=True),))
     manager.tell(screen(package, origin=str(path)))
     if target.exists() and not same:
-        manager.tell(f"  changed: {target} is there already and goes aside")
+        change = code_change({path.name: target.read_bytes()}, {path.name: data})
+        for line in (f"{target} is there already and goes aside", *change.lines):
+            manager.tell(f"  changed: {line}")
     manager.ask(f"Copy it to {target}?")
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         alone = Path(folder, f"{name}.py")
@@ -142,15 +146,20 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             return InstallResult("unchanged", entry)
         also = manager.plan(ready)
         change = consent_diff(entry.plugins, ready.package.cards)
-        lines = changes_of(entry, ready.package) or ("the code; its manifest is unchanged",)
+        there = installed_packages().get(normal(entry.name))
+        code = code_change(there.files() if there else {}, ready.package.files)
+        lines = (*changes_of(entry, ready.package), *code.lines) or ("nothing but the version of its files",)
         manager.tell(f"{entry.name}:")
         for line in (*lines, *(f"would also be installed: {name} {version}" for name, version in also)):
             manager.tell(f"  {line}")
         if change.grew or not all(card.manifest for card in ready.package.cards):
             manager.tell(screen(ready.package, origin=origin_text(entry.source), also=also))
-            manager.ask(
-                f"It asks for more than you agreed to. Update {entry.name}?" if change.grew else f"Update {entry.name}?"
-            )
+        if change.grew:
+            manager.ask(f"It asks for more than you agreed to. Update {entry.name}?")
+        elif code.decides:
+            manager.ask(f"The code of a gate or a tool changed. Update {entry.name}?")
+        elif not all(card.manifest for card in ready.package.cards):
+            manager.ask(f"Update {entry.name}?")
         entry = manager.put(ready, entry.source, also)
         return InstallResult("updated", entry, tuple(also), lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
 from moryflow.plugins import load_plugin_set
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
+from moryflow.plugins.importer import source_file
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
 from moryflow.plugins.load_failures import absent_gate, failed_record
 from moryflow.store import Store, existing_store
 
+from .code_facts import facts_of
 from .distributions import Card, card_of
 
 NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
@@ -87,9 +89,9 @@ class _RowReader:
     def row(self, candidate: Candidate) -> Row:
         before = self._known.get(key_of(candidate.tier, candidate.name, candidate.source))
         base = before.record if before else self._own.get(candidate.source) or _unloaded_record(candidate)
-        card = manifest_card(candidate)
+        card = manifest_card(candidate, read_code=before is None)
         if before is None and card is not None:
-            base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
+            base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate or base.gate)
         return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
 
     def _state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
@@ -123,8 +125,11 @@ def _unloaded_record(candidate: Candidate) -> LoadRecord:
     return record._replace(file=candidate.file, line=candidate.line, gate=gate)
 
 
-def manifest_card(candidate: Candidate) -> Card | None:
-    """Return the card of a candidate's ``plugin.toml``; ``None`` if it has none or it cannot be read."""
+def manifest_card(candidate: Candidate, *, read_code: bool = False) -> Card | None:
+    """Return the card of a candidate's ``plugin.toml``; ``None`` if it has none or it cannot be read.
+
+    :param read_code: read the hooks and tools from the code if the manifest leaves them to it.
+    """
     if not candidate.manifest:
         return None
     try:
@@ -132,7 +137,13 @@ def manifest_card(candidate: Candidate) -> Card | None:
             data = stream.read()
     except OSError:
         return None
-    return card_of(candidate.name, candidate.target, candidate.version, data)
+    card = card_of(candidate.name, candidate.target, candidate.version, data)
+    if not (card.derived and read_code):
+        return card
+    file = Path(source_file(candidate))
+    paths = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    facts = facts_of({str(path): path.read_bytes() for path in paths if path.is_file()})
+    return replace(card, hooks=facts.hooks, tools=facts.tools)
 
 
 def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Iterable[Row]:

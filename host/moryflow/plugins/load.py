@@ -225,7 +225,8 @@ class Loading:
             return known, problem_record(record, remark) if remark else record
         plugin = Plugin(
             name=name,
-            version=manifest.version or candidate.version,
+            # What is installed has the version of its package, whatever a manifest says.
+            version=(candidate.version if candidate.tier == "installed" else "") or manifest.version or candidate.version,
             tier=candidate.tier,
             hash=imported.hash,
             object=imported.object,

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from moryflow_sdk import API, freeze
+from moryflow_sdk import API, APIS, freeze
 from moryflow_sdk.services import SERVICES
 from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secret_values
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # The attributes of a plugin's module that belong to its manifest.
-ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
+ATTRIBUTES = ("version", "api", "requires_moryflow", "services", "gate", "config_path", "config_model")
 
 
 class ConfigReader(Protocol):
@@ -109,12 +109,13 @@ def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
     api = values.get("api", API)
-    if api != API:
+    if api not in APIS or isinstance(api, bool):
         raise LoadFailure(
             "manifest",
-            f"api = {api!r}: it was written for another version of the SDK; this host speaks api = {API}",
+            f"api = {api!r}: it was written for another version of the SDK; this host speaks api = {_listed(APIS)}",
             hint="update the plugin or moryflow",
         )
+    _check_host(values.get("requires_moryflow", ""))
     gate, path = values.get("gate", False), values.get("config_path", "")
     if not isinstance(gate, bool):
         raise LoadFailure("manifest", f"`gate` must be true or false, not {gate!r}")
@@ -122,6 +123,31 @@ def _manifest(values: Mapping[str, Any]) -> Manifest:
         raise LoadFailure("manifest", f"`config_path` must be text, not {path!r}")
     version = values.get("version", "")
     return Manifest(str(version), _services(values.get("services", ())), gate, None, path)
+
+
+def _listed(apis: Sequence[int]) -> str:
+    return " and ".join(map(str, apis))
+
+
+def _check_host(wanted: Any) -> None:
+    """Check that this host is one of the versions that a plugin wants.
+
+    :raises LoadFailure: it is not, or `wanted` is no version specifier (PEP 440).
+    """
+    if wanted == "":
+        return
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    from moryflow import __version__
+
+    try:
+        fits = SpecifierSet(wanted).contains(__version__, prereleases=True)
+    except (InvalidSpecifier, TypeError, AttributeError) as error:
+        problem = f'`requires_moryflow` must say which versions, such as ">=0.1", not {wanted!r:.100}'
+        raise LoadFailure("manifest", problem) from error
+    if not fits:
+        hint = "update moryflow, or ask the plugin's author for a version that fits"
+        raise LoadFailure("manifest", f"requires_moryflow = {wanted!r}, and this is Moryflow {__version__}", hint=hint)
 
 
 def _services(value: Any) -> tuple[str, ...]:
@@ -146,7 +172,7 @@ def nearest_or_all(name: str, known: Any) -> str:
 def _line_of(text: str, message: str) -> int:
     """Return the line of the key that a message is about, 0 if it is not found."""
     lines = text.splitlines()
-    for key in ("name", "api", "services", "gate", "hooks", "config_path"):
+    for key in ("name", "api", "requires_moryflow", "services", "gate", "hooks", "config_path"):
         if key not in message.split(":")[0].replace("service ", "services "):
             continue
         for number, line in enumerate(lines, 1):

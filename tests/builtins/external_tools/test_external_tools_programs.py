@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.file_states import is_source
 from moryflow_builtins.external_tools import programs
-from moryflow_builtins.external_tools.programs import Description, description_in
+from moryflow_builtins.external_tools.programs import MAX_VARIABLE, Description, argument_variables, description_in
 from moryflow_sdk import PluginError
 
 BASH = shutil.which("bash") or "/bin/bash"
@@ -200,6 +200,18 @@ async def test_a_program_is_told_its_folder(box, monkeypatch):
     )
     box.enable()
     assert (await box.call("say")).output.strip() == str(box.bench.vault)
+
+
+def test_arguments_are_variables_where_a_variable_can_hold_them():
+    """A shell reads no JSON: texts as they are, the rest as JSON; the judged path; nothing too long or with a NUL."""
+    given = {"name": "Ada \u00e9", "count": 3, "on": True, "foo-bar": "x", "nul": "a\0b", "long": "x" * MAX_VARIABLE}
+    assert argument_variables(given, [{"text": "vault:/a", "path": "/v/a"}]) == {
+        "MORYFLOW_ARG_name": "Ada \u00e9",
+        "MORYFLOW_ARG_count": "3",
+        "MORYFLOW_ARG_on": "true",
+        "MORYFLOW_TARGET": "/v/a",
+    }
+    assert argument_variables({}, [{"text": "https://x", "path": None}]) == {}
 
 
 async def test_a_child_in_a_group_of_its_own_ends_with_the_call(box):

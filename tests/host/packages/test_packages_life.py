@@ -16,13 +16,12 @@ OTHER = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return 
 
 def test_an_update_says_what_changed_and_asks_when_a_plugin_wants_more(place: Any) -> None:
     """More tools are only told; more hooks, services or capabilities are asked about again (R18)."""
-    place.wheels.add("sayer", "1.0", manifest=MODEST)
+    place.wheels.add("sayer", "1.0", manifest=MODEST, source=OTHER)
     place.run("plugin", "install", "sayer", "-y")
-    place.wheels.add("sayer", "1.1", manifest={**MODEST, "tools": ["sayer_says", "sayer_sings"]})
+    place.wheels.add("sayer", "1.1", manifest={**MODEST, "tools": ["sayer_says", "sayer_sings"]}, source=OTHER)
     done = place.json("plugin", "update", "sayer")
-    assert (
-        done[0]["changes"] == ["version 1.0 -> 1.1", "sayer: tools: +sayer_sings"] and place.lock["sayer"]["version"] == "1.1"
-    )
+    changes = ["version 1.0 -> 1.1", "sayer: tools: +sayer_sings", "files: ~sayer/plugin.toml"]
+    assert done[0]["changes"] == changes and place.lock["sayer"]["version"] == "1.1"
 
     place.wheels.add("sayer", "2.0", manifest=MORE)
     refused = place.run("plugin", "update", "sayer", code=2)

@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("what", metavar="[NAME|PATH]", required=False)
+@click.option("--host", metavar="VERSION|PATH", help="Try a plugin's folder with another Moryflow.")
 @document_options
-def check(flags: Flags, what: str | None) -> int:
+def check(flags: Flags, what: str | None, host: str | None) -> int:
     """Run a plugin's import, registration and contributions in the probe; exit code 3 when it fails.
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
+    if host is not None:
+        return _check_with(host, what, flags)
     plugins = FoundPlugins(flags)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -39,7 +42,7 @@ def check(flags: Flags, what: str | None) -> int:
         from moryflow.packages.inventory import manifest_card
 
         card = manifest_card(candidate)
-        undeclared = [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
+        undeclared = [hook for hook in verdict.hooks if card and not card.derived and hook not in card.hooks]
         good = verdict.ok and not undeclared and not verdict.notes
         documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
         texts.append(verdict_text(candidate.name, verdict, undeclared, again=what))
@@ -47,6 +50,44 @@ def check(flags: Flags, what: str | None) -> int:
     texts += [f"{row.name}: not checked: {row.record.reason}" for row in left]
     show(flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
+
+
+def _check_with(host: str, what: str | None, flags: Flags) -> int:
+    """Run the same check with the Moryflow that `host` names, a version or a path; return its exit code.
+
+    :raises ConfigError: `what` is no path, or that Moryflow cannot be installed beside the plugin.
+    """
+    import subprocess
+    import tempfile
+    import venv
+
+    from moryflow.cli.terminal import say
+
+    step = "moryflow plugin check PATH --host VERSION"
+    if what is None or not Path(what).exists():
+        raise ConfigError("--host checks the folder or the file of a plugin", next_step=step)
+    plugin, wanted = Path(what).resolve(), Path(host).expanduser()
+    packages = [str(wanted.resolve()) if wanted.exists() else f"moryflow=={host}"]
+    packages += [str(plugin)] if plugin.is_dir() else []
+    with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+        say(f"moryflow: installing {' and '.join(packages)} into an environment of their own")
+        venv.create(folder, with_pip=True)
+        environ = {**os.environ, "MORYFLOW_HOME": str(Path(folder, "home"))}
+
+        def python(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [str(Path(folder, "bin", "python")), "-m", *words]
+            return subprocess.run(
+                command, env=environ, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            )
+
+        put = python("pip", "install", "--quiet", "--disable-pip-version-check", "--", *packages)
+        if put.returncode:
+            why = put.stderr.strip().splitlines() or ["pip said nothing"]
+            raise ConfigError(f"they cannot be installed together: {why[-1]}", next_step=step)
+        done = python("moryflow", "plugin", "check", str(plugin), *(["--json"] if flags.as_json else []))
+    click.echo(done.stdout, nl=False)
+    click.echo(done.stderr, nl=False, err=True)
+    return done.returncode
 
 
 def probe_verdicts(plugins: FoundPlugins, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
