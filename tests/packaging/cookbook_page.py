@@ -1,4 +1,4 @@
-"""The page of the cookbook: every recipe with what its docstring says, made of the files, so that both cannot differ."""
+"""The page of the cookbook, made of the files: five recipes whole, and of each other what its docstring says first."""
 
 from __future__ import annotations
 
@@ -8,38 +8,44 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COOKBOOK = ROOT / "user_examples" / "cookbook"
-SECTIONS = {
-    "Tools": ("create_ticket", "csv_query", "count_words", "bar_chart"),
-    "What may happen": ("no_push_to_main", "ask_folder", "generated_files", "read_only", "call_budget"),
-    "Results": ("house_secrets", "only_the_end", "translate_results", "format_after_edit"),
-    "Prompts, agents and models": ("git_context", "agent_temperature", "reviewer", "fallback_model"),
-    "For the person": ("run_tests", "cost_per_day", "notify"),
-}
+WHOLE = ("create_ticket", "ask_folder", "house_secrets", "reviewer", "run_tests")
+"""Shown whole: a tool, a gate, a change of results, an agent, a command."""
 HEAD = """# Cookbook
 
-Twenty plugins, each in one file. Copy the one that is most like what you want to `~/.moryflow/plugins/`, change it, and check it with
-`moryflow plugin check NAME`. Its settings go below `plugins.NAME` in `~/.moryflow/config.jsonc`. The files are in
-`user_examples/cookbook/`; tests run all of them. The [reference](reference/plugin.md) explains the names.
-The vault is the folder that the agent works in.
+Twenty plugins, each in one file of `user_examples/cookbook/`. Copy the one that is most like what you want to
+`~/.moryflow/plugins/`, change it, and check it with `moryflow plugin check NAME`. Its settings go below `plugins.NAME` in
+`~/.moryflow/config.jsonc`. Tests run all of them. Five stand here whole; the [reference](reference/plugin.md) explains the
+names. The vault is the folder that the agent works in.
+"""
+TABLE = """
+## The others
+
+| file | is | hooks |
+|---|---|---|
 """
 
 
 def page() -> str:
-    """Return the page.
-
-    :raises AssertionError: a recipe stands in no section.
-    """
-    assert {path.stem for path in COOKBOOK.glob("*.py")} == {name for names in SECTIONS.values() for name in names}
-    parts = [HEAD]
-    for section, names in SECTIONS.items():
-        parts += [f"\n## {section}\n", *(_recipe(COOKBOOK / f"{name}.py") for name in names)]
-    return "".join(parts)
+    """Return the page."""
+    others = sorted(path.stem for path in COOKBOOK.glob("*.py") if path.stem not in WHOLE)
+    return "".join([HEAD, *(_recipe(COOKBOOK / f"{name}.py") for name in WHOLE), TABLE, *map(_row, others)])
 
 
 def _recipe(path: Path) -> str:
+    title, said, code = _parts(path)
+    return f"\n## {title}\n{said}\n`{path.stem}.py`:\n\n```python\n{code}\n```\n"
+
+
+def _row(name: str) -> str:
+    title, _, code = _parts(COOKBOOK / f"{name}.py")
+    hooks = ", ".join(f"`{hook}`" for hook in re.findall(r"(?m)^@hookimpl.*\n(?:async )?def (\w+)", code))
+    return f"| `{name}.py` | {title[0].lower()}{title[1:]} | {hooks} |\n"
+
+
+def _parts(path: Path) -> tuple[str, str, str]:
+    """Return the title of a recipe, what it says of itself, and its code."""
     text = path.read_text(encoding="utf-8")
     doc = ast.parse(text).body[0]
     assert isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant)
     title, said = str(doc.value.value).split("\n", 1)
-    body = "\n".join(text.splitlines()[doc.end_lineno or 0 :]).strip()
-    return f"\n### {title.rstrip('.')}\n{re.sub('``', '`', said)}\n`{path.stem}.py`:\n\n```python\n{body}\n```\n"
+    return title.rstrip("."), re.sub("``", "`", said), "\n".join(text.splitlines()[doc.end_lineno or 0 :]).strip()
