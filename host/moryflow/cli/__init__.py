@@ -58,6 +58,15 @@ ALIASES = {
 # `OF_SESSIONS` are left out: old spellings of `moryflow session undo`, which still work.
 _LISTED = {**COMMANDS, **{name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}}
 
+# How help groups them: those of every day first. What is in no group, such as a command of a user's plugin, stands last.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Commands": ("run", "chat", "serve", "session", "agent", "model", "tool", "plugin", "config", "doctor"),
+    "Write your own": ("new", "dev", "hook", "trace", "replay"),
+    "What is allowed": ("permission", "approval", "audit"),
+    "What agents know and use": ("instructions", "skill", "memory-bank", "mcp", "output"),
+    "Editors, machines, shells": ("acp", "worker", "schedule", "completion"),
+}
+
 WELCOME = """\
 Moryflow runs LLM agents on your files.
 
@@ -105,6 +114,14 @@ class LazyGroup(NounGroup):
         except click.UsageError as error:  # click does not always name the command
             error.ctx = error.ctx or ctx.meta.get(REACHED)
             raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in their groups."""
+        grouped = {name for names in GROUPS.values() for name in names}
+        more = tuple(name for name in self.list_commands(ctx) if name not in grouped)
+        for title, names in [*GROUPS.items(), *([("More", more)] if more else [])]:
+            with formatter.section(title):
+                formatter.write_dl([(name, self.summary(ctx, name)) for name in names])
 
     def summary(self, ctx: click.Context, name: str) -> str:
         """Return the help from the table, so that no command is imported for it."""

@@ -103,6 +103,17 @@ class _Folder(click.Path):
         return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
+class CommonOption(click.Option):
+    """An option of every command. Only the help of `moryflow` itself describes it; the others have one line for all."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        if ctx.parent is None:
+            return super().get_help_record(ctx)
+        if self.name != "vault":
+            return None
+        return "--vault, -q, -v, ...", "Options of every command: moryflow --help lists them."
+
+
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 MODE = click.Choice(["agent", "full_access"])
 ON_ASK = click.Choice(["prompt", "deny", "fail"])
@@ -144,7 +155,7 @@ def _with_flags(function: F, *options: Settings) -> F:
 
     wrapped: Any = collect
     for spellings, settings in reversed(options):
-        wrapped = click.option(*spellings, **settings)(wrapped)
+        wrapped = click.option(*spellings, cls=CommonOption, **settings)(wrapped)
     return wrapped
 
 
