@@ -165,8 +165,9 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool from a function with type hints and a docstring.
 
-    The model reads the docstring. Describe parameters with ``Annotated[str, "what it is"]``. A parameter annotated as
-    :class:`ToolContext` (or :class:`Turn`) receives the context.
+    The model reads the docstring. Describe parameters with ``Annotated[str, "what it is"]``. A parameter may be a pydantic
+    model, which may hold others: the model gets the whole schema and the function an instance, and ``moryflow tool show``
+    lists the fields. A parameter annotated as :class:`ToolContext` (or :class:`Turn`) receives the context.
     A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.
 
     :raises TypeError: a parameter has no type hint, the function takes ``*args``, or `remarks` names no parameter.

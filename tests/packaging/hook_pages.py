@@ -33,6 +33,8 @@ VALUE = {
     "tool_decided": "a stricter verdict, or nothing",
     "observe": "nothing",
 }
+FOLDERS = ("compaction",)
+"""Hooks with a folder of more examples."""
 KINDS = {
     "life": "life cycle",
     "contribute": "contributes items",
@@ -87,8 +89,17 @@ def page(name: str) -> str:
         "[a host for tests](../testing.md), which every installation has.",
         "",
         f"```python\n{test_of(name)}\n```",
+        *more_of(name),
     ]
     return "\n".join(lines) + "\n"
+
+
+def more_of(name: str) -> list[str]:
+    """Return the other examples of a hook, those in the folder of its name."""
+    files = sorted((EXAMPLES.parent / name).glob("*.py")) if name in FOLDERS else []
+    texts = [(file.name, file.read_text(encoding="utf-8")) for file in files]
+    blocks = [f"<!-- file: ~/.moryflow/plugins/{file} -->\n```python\n{source}```" for file, source in texts]
+    return ["", "## More examples", "", "\n\n".join(blocks)] if blocks else []
 
 
 def table() -> str:

@@ -7,6 +7,20 @@ import shlex
 from typing import Any
 
 import pytest
+from moryflow.cli.commands.tool import _parameters
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "friends": {"type": "array", "items": {"$ref": "#/$defs/Person"}},
+        "kind": {"enum": ["a", "b"]},
+    },
+}
+NESTED: dict[str, Any] = {
+    "required": ["person"],
+    "properties": {"person": {"anyOf": [{"$ref": "#/$defs/Person"}, {"type": "null"}]}},
+    "$defs": {"Person": PERSON},
+}
 
 
 def test_list_and_show(cli: Any) -> None:
@@ -19,6 +33,15 @@ def test_list_and_show(cli: Any) -> None:
     assert "--name" in shown and "required" in shown and "Say hello to NAME." in shown
     document = json.loads(cli("tool", "show", "hello", "--json").stdout)
     assert document["parameters"]["required"] == ["name"]
+
+
+def test_show_sets_in_the_fields_of_nested_objects() -> None:
+    """What a model is told about an argument that is an object, a user can read too (CONTRACT §1)."""
+    rows = {row[0]: row for row in _parameters(NESTED, NESTED["$defs"], "  --")}
+    assert rows["  --person"] == ("  --person", "object/null", "required", "")
+    assert rows["    friends"][1] == "list of object" and rows["    kind"][1] == "a/b"
+    assert list(rows) == ["  --person", "    friends", "      friends", "        friends", "          friends",
+                          "          kind", "        kind", "      kind", "    kind"]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.runtime.turn_task import DirectResult
 
+
+# Columns to which `tool show` sets fields in: a schema may refer to itself.
+MAX_INDENT = 10
 
 command = noun("tool", "List, show and run tools without a model; check, allow and install files with tools.")
 
@@ -56,14 +59,36 @@ def show_tool(flags: Flags, name: str) -> None:
 
 
 def _described(document: dict[str, Any]) -> str:
-    parameters = document["parameters"]
-    required = set(parameters.get("required", ()))
-    rows = []
-    for key, schema in parameters.get("properties", {}).items():
-        kind = schema.get("type") or "/".join(str(part.get("type", "any")) for part in schema.get("anyOf", ())) or "any"
-        rows.append((f"  --{key}", kind, "required" if key in required else "", schema.get("description", "")))
     head = f"{document['name']}  ({document['domain']}, plugin {document['plugin']})"
-    return "\n\n".join(part for part in (head, plain(document["description"]), columns(rows)) if part)
+    table = columns(_parameters(document["parameters"], document["parameters"].get("$defs", {}), "  --"))
+    return "\n\n".join(part for part in (head, plain(document["description"]), table) if part)
+
+
+def _parameters(schema: Mapping[str, Any], defs: Mapping[str, Any], indent: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield a row for each parameter of an object, and below it, set in, one for each field of the objects that it holds."""
+    for key, given in schema.get("properties", {}).items():
+        kind, inner = _type_of(given, defs)
+        yield f"{indent}{key}", kind, "required" if key in schema.get("required", ()) else "", given.get("description", "")
+        if inner and len(indent) < MAX_INDENT:
+            yield from _parameters(inner, defs, " " * (len(indent) + 2))
+
+
+def _type_of(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the type of a value in words, and the schema of the object that it is or holds, if any."""
+    if "$ref" in schema:
+        return _type_of(defs.get(schema["$ref"].rpartition("/")[2], {}), defs)
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        kinds = [_type_of(option, defs) for option in options]
+        return "/".join(dict.fromkeys(kind for kind, _ in kinds)), next((inner for _, inner in kinds if inner), {})
+    if "enum" in schema:
+        return "/".join(map(str, schema["enum"])), {}
+    if "const" in schema:
+        return str(schema["const"]), {}
+    if schema.get("type") == "array" and "items" in schema:
+        kind, inner = _type_of(schema["items"], defs)
+        return f"list of {kind}", inner
+    named = schema.get("type") or "any"
+    return "/".join(named) if isinstance(named, list) else str(named), schema if schema.get("properties") else {}
 
 
 def _find(host: Host, name: str) -> RegisteredTool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.secrets import hidden, hide
+from moryflow_sdk.support.texts import stdout_width
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, NounGroup, document_options, find
@@ -157,7 +158,8 @@ def _text(found: Trace, everything: bool) -> str:
 
 def _turn(turn: dict[str, Any], everything: bool) -> str:
     steps = f"{turn['steps']} step{'s' if turn['steps'] != 1 else ''}"
-    about = first_line(turn["prompt"] or turn["purpose"], 60)
+    width = stdout_width()
+    about = first_line(turn["prompt"] or turn["purpose"], max(16, min(60, width - 52)) if width else 60)
     number = f"turn {turn['turn']}" if "turn" in turn else "compaction"
     whose = f"{turn['agent']} {turn['session']}, " if "session" in turn else ""
     head = f"{whose}{number}  {about!r}  {turn['end_reason'] or 'running'}, {steps}"
