@@ -86,18 +86,42 @@ def test_llms_txt_has_one_line_per_page():
     assert [line for line in lines if len(line.partition("): ")[2]) < 9] == []
 
 
-def test_the_site_is_built_without_a_warning(tmp_path):
-    """Links and anchors lead somewhere, and the site asks no other server for anything (S0-i)."""
-    shutil.copytree(DOCS, tmp_path / "docs")
-    shutil.copyfile(ROOT / "mkdocs.yml", tmp_path / "mkdocs.yml")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site; building it fails at a warning."""
+    root = tmp_path_factory.mktemp("site")
+    shutil.copytree(DOCS, root / "docs")
+    shutil.copyfile(ROOT / "mkdocs.yml", root / "mkdocs.yml")
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No issues found" in done.stdout + done.stderr
-    page = (tmp_path / "site" / "hooks" / "tool_gate.html").read_text(encoding="utf-8")
+    return root / "site"
+
+
+def test_the_site_is_built_without_a_warning(site: Path):
+    """Links and anchors lead somewhere, and the site asks no other server for anything (S0-i)."""
+    page = (site / "hooks" / "tool_gate.html").read_text(encoding="utf-8")
     assert "contracts are signed" in page
     assert "fonts.googleapis" not in page
-    assert (tmp_path / "site" / "llms.txt").is_file()
+    assert (site / "llms.txt").is_file()
+
+
+def test_a_reader_sees_which_file_a_block_is(site: Path):
+    """The comments that tests read stand above their blocks (issue E, 4)."""
+    if (chromium := shutil.which("chromium") or shutil.which("chromium-browser")) is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto((site / "tutorial.html").as_uri())
+        names = page.locator(".block-name").all_inner_texts()
+        browser.close()
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    assert names[:2] == ["in a second terminal", "~/.moryflow/tools/words.py"]
+    assert len(names) == len(re.findall(r"(?m)^<!-- (?:file|terminal): ", text))
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
