@@ -37,6 +37,10 @@ mutants ROOM:
 pins *ARGS:
     {{ python }} tests/packaging/refresh_constraints.py {{ ARGS }}
 
+# Make a release in dist/: wheel and sdist, built twice and equal, the README from the wheel, an SBOM, upgrade notes.
+release *ARGS:
+    {{ python }} tests/packaging/release.py {{ ARGS }}
+
 # Do all that is checked before a merge.
 ci:
     .ci/run

@@ -1,4 +1,4 @@
-"""The product without what only Linux has, as on macOS: no ``/proc``, no bubblewrap, no C library through ctypes (docs/platforms.md)."""
+"""The product without what only Linux has, as on macOS: no ``/proc``, no bubblewrap, nothing through ctypes."""
 
 from __future__ import annotations
 
