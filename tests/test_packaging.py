@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -220,3 +221,17 @@ def test_the_readme_carries_the_commands_that_ci_runs(name: str) -> None:
     assert block
     assert "python3 -m pip install" in block[1]
     assert f"run_readme_command {name} " in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_release_is_built_the_same_twice_and_says_how_to_upgrade(tmp_path: Path) -> None:
+    """``just release``: equal bytes from one commit, and what plugins must know before the rest."""
+    sys.path.insert(0, str(ROOT / "tests" / "packaging"))
+    release = importlib.import_module("release")
+    first, second = ([release.digest(path) for path in release.build(tmp_path / name)] for name in ("first", "second"))
+    assert first == second and len(set(first)) == 2
+    text = "# C\n\n## 0.2.0\n\n- new words\n  on two lines\n- **API** a hook\n\n## 0.1.0\n\n- old\n"
+    notes = release.upgrade_notes(text, "0.2.0")
+    assert "## For plugins\n- a hook\n\n## For users\n- new words on two lines\n" in notes and "- old" not in notes
+    with pytest.raises(ValueError, match=r"no section 9\.9"):
+        release.upgrade_notes(text, "9.9")

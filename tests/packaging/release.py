@@ -38,9 +38,8 @@ def main() -> int:
         print(f"{digest(path)}  {path.name}  (built twice, equal)")
     version = wheel.name.split("-")[1]
     (out / "sbom.json").write_text(sbom(wheel), encoding="utf-8")
-    (out / "UPGRADE.md").write_text(
-        upgrade_notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version), encoding="utf-8"
-    )
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    (out / "UPGRADE.md").write_text(upgrade_notes(changelog, version), encoding="utf-8")
     print(f"{out / 'sbom.json'}, {out / 'UPGRADE.md'}")
     for name in ("main",) if "--without-tests" in sys.argv else ("main", "tests"):
         from_wheel(name, wheel, sdist)
@@ -94,8 +93,9 @@ def upgrade_notes(changelog: str, version: str) -> str:
     found = re.search(rf"^## {re.escape(version)}.*?\n(.*?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE)
     if found is None:
         raise ValueError(f"CHANGELOG.md has no section {version}")
-    entries = [" ".join(entry.split()) for entry in re.findall(r"^- (.*?)(?=^- |^#|\Z)", found[1], re.DOTALL | re.MULTILINE)]
-    api = [f"- {entry.removeprefix('**API** ')}" for entry in entries if entry.startswith("**API**")]
+    items = re.findall(r"^- (.*?)(?=^- |^#|\Z)", found[1], re.DOTALL | re.MULTILINE)
+    entries = [" ".join(item.split()) for item in items]
+    api = [f"- {entry.removeprefix('**API**').lstrip(': ')}" for entry in entries if entry.startswith("**API**")]
     rest = [f"- {entry}" for entry in entries if not entry.startswith("**API**")]
     parts = [
         f"# Moryflow {version}",
