@@ -107,9 +107,7 @@ def upgrade_notes(changelog: str, version: str) -> str:
         "",
         "Upgrade: `python3 -m pip install -U moryflow`;",
     ]
-    parts += [
-        "`moryflow doctor` says what is missing. A newer store is refused by an older Moryflow: keep a copy of the home to go back."
-    ]
+    parts += ["`moryflow doctor` says what is missing. An older Moryflow refuses a newer store: keep a copy of the home."]
     return "\n".join(parts) + "\n"
 
 
