@@ -186,23 +186,53 @@ class Origin(NamedTuple):
 RULES = ("agents", "runtime", "permission", "rules")
 
 
-def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
-    """Return the rules of `layer` in order, and the problems. A rule that cannot be read is replaced by a stand-in."""
-    entries = layer.find(RULES)
+def read_rules(layer: Layer, path: Place = RULES) -> tuple[list[Rule], list[Problem]]:
+    """Return the rules of `layer` at `path` in order, and the problems. A rule that cannot be read gets a stand-in."""
+    entries = layer.find(path)
     rules, faults = read_entries(
         entries if isinstance(entries, list) else [],
         _source(layer),
         layer.file if layer.is_file else None,
-        line=lambda index: layer.position((*RULES, index))[0],
+        line=lambda index: layer.position((*path, index))[0],
     )
     problems: list[Problem] = []
     for fault in faults[:MAX_PROBLEMS]:
-        place = (*RULES, fault.index, fault.key) if fault.key else (*RULES, fault.index)
+        place = (*path, fault.index, fault.key) if fault.key else (*path, fault.index)
         problems.append(layer.problem(place, fault.message, fault.hint, code=fault.code, fatal=not fault.harmless))
     if rest := faults[MAX_PROBLEMS:]:
         fatal = not all(fault.harmless for fault in rest)
-        problems.append(layer.problem(RULES, f"{len(rest)} more rules are wrong", code="rule_invalid", fatal=fatal))
+        problems.append(layer.problem(path, f"{len(rest)} more rules are wrong", code="rule_invalid", fatal=fatal))
     return rules, problems
+
+
+class FolderSettings(NamedTuple):
+    """What the user's configuration sets for one folder and those below it; empty texts and no rules where it does not."""
+
+    path: Path
+    model: str = ""
+    agent: str = ""
+    rules: tuple[Rule, ...] = ()
+
+
+def read_folders(layer: Layer) -> tuple[list[FolderSettings], list[Problem]]:
+    """Return the settings by folder of `layer`, and the problems. A list of rules that is none makes every call there ask."""
+    folders, problems = list[FolderSettings](), list[Problem]()
+    found = layer.find(("folders",))
+    for name, given in found.items() if isinstance(found, Mapping) else ():
+        place = ("folders", name)
+        if not (name.startswith(("/", "~")) and isinstance(given, Mapping)):
+            said = f"{'.'.join(place)}: a folder begins with / or ~, and its value is an object"
+            problems.append(layer.problem(place, said, code="config_value", fatal=holds_deny(given), asks=holds_deny(given)))
+            continue
+        rules, wrong = read_rules(layer, (*place, "rules"))
+        problems += wrong
+        if not isinstance(given.get("rules", []), list):
+            said = f"{'.'.join(place)}.rules must be a list of rules"
+            problems.append(layer.problem(place, said, code="rule_invalid", fatal=True))
+            rules = [_asking(layer, said, layer.position(place)[0])]
+        model, agent = (value if isinstance(value := given.get(key), str) else "" for key in ("model", "agent"))
+        folders.append(FolderSettings(Path(os.path.realpath(Path(name).expanduser())), model, agent, tuple(rules)))
+    return folders, problems
 
 
 def _source(layer: Layer) -> Literal["inline", "user"]:
@@ -215,7 +245,9 @@ _OF_OTHERS = (("plugins",), ("models",), ("mcp",), ("agents", "runtime", "hooks"
 
 def _misplaced_rules(layer: Layer) -> str:
     """Return a sentence if `layer` seems to have rules in a place where none are read; no setting has such a value."""
-    for place in (*_OF_OTHERS, *((RULES,) if isinstance(layer.find(RULES), list) else ())):
+    read = [RULES] if isinstance(layer.find(RULES), list) else []
+    read += [("folders",)] if isinstance(layer.find(("folders",)), Mapping) else []
+    for place in (*_OF_OTHERS, *read):
         layer = layer.without(place)
     return "rules stand in a place where none are read" if holds_deny(layer.value) else ""
 
@@ -298,6 +330,7 @@ class Config:
         self.layers, self.problems, self.path = layers, problems, path
         self._value: dict[str, Any] = {}
         self._rules: list[Rule] = []
+        self._folders: list[FolderSettings] = []
         self.read: dict[SourceName, Layer] = {}
         for layer in layers:
             self._value = merged(self._value, layer.value)
@@ -326,9 +359,25 @@ class Config:
             if value is not MISSING
         ]
 
-    def rules(self) -> list[Rule]:
-        """Return the permission rules in matching order: the user's rules, then inline rules."""
-        return list(self._rules)
+    def rules(self, vault: str | Path | None = None) -> list[Rule]:
+        """Return the permission rules in matching order: the user's rules, inline rules, then those for the folder `vault`."""
+        return [*self._rules, *(rule for entry in self.folders(vault) for rule in entry.rules)]
+
+    def folders(self, vault: str | Path | None) -> list[FolderSettings]:
+        """Return the settings for the folder `vault`, those of folders above it first."""
+        if vault is None or not self._folders:
+            return []
+        here = Path(os.path.realpath(vault))
+        return sorted((one for one in self._folders if here.is_relative_to(one.path)), key=lambda one: len(one.path.parts))
+
+    def chosen(self, key: Literal["model", "agent"], vault: str | Path | None) -> str | None:
+        """Return the model, or the id of the agent, that is set for the folder `vault` or for all."""
+        dotted_key = "model" if key == "model" else "agents.runtime.agent.id"
+        if self.origin(dotted_key).source in ("user", "default"):  # what is typed or in the environment counts more
+            for entry in reversed(self.folders(vault)):
+                if value := getattr(entry, key):
+                    return value
+        return self.get(dotted_key)
 
     @property
     def files(self) -> list[Path]:
@@ -370,9 +419,13 @@ class Config:
         from .checks import checked_servers, drop_bad_values, normalised
         from .schema import host_models
 
-        layers, problems, lost = [], list(self.problems), []
+        layers, problems, lost, folders = [], list(self.problems), list[Rule](), list[FolderSettings]()
         for layer in self.layers:
             layer = normalised(layer)
+            found, wrong = read_folders(layer)
+            folders += found
+            problems += wrong
+            lost += [_asking(layer, item.message, item.line) for item in wrong if item.asks]
             if reason := layer.lost or _misplaced_rules(layer):
                 lost.append(_asking(layer, reason, None))
             layer, bad_servers = checked_servers(layer)
@@ -386,11 +439,12 @@ class Config:
             rules, bad = read_rules(layer)
             checked._rules += rules
             checked.problems += tuple(bad)
+        checked._folders = folders
         return checked
 
     def _with(self, layers: list[Layer], problems: list[Problem]) -> Config:
         config = Config(tuple(layers), tuple(problems), self.path)
-        config._rules = self._rules
+        config._rules, config._folders = self._rules, self._folders
         rules = [rule for layer in layers for rule in _rules_of(layer)]
         if rules:
             config._value = merged(config._value, {"agents": {"runtime": {"permission": {"rules": rules}}}})

@@ -27,6 +27,14 @@ class LimitSettings(Settings):
     max_cost: Annotated[float, Meta("US dollars", gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
 
 
+class FolderEntry(Settings):
+    """What holds in one folder and below it."""
+
+    model: Annotated[str, Meta("the model of sessions there")] = ""
+    agent: Annotated[str, Meta("the agent of new sessions there")] = ""
+    rules: Annotated[Any, Meta("permission rules there, after those of `agents.runtime.permission`")] = ()
+
+
 class RootSettings(Settings):
     """The keys at the top."""
 
@@ -44,6 +52,7 @@ class RootSettings(Settings):
     trace: Annotated[bool, Meta("after each `run`, print what the hooks did on standard error")] = False
     keep_inputs: Annotated[bool, Meta("store what each hook of a plugin is given, for `replay`")] = False
     limits: LimitSettings = LimitSettings()
+    folders: Annotated[dict[str, FolderEntry], Meta("what holds in a folder and below it, by its path: ~/work/x")] = {}
     models: Annotated[dict[str, Any], Meta("settings of single models, by name")] = {}
     plugins: Annotated[dict[str, dict[str, Any]], Meta("settings of plugins, by name")] = {}
 

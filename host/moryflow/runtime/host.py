@@ -122,12 +122,12 @@ class Host:
         """Return the models of a generation."""
         return Models(plugin_set.providers, self.environ)
 
-    def agent(self, name: str | None) -> Agent:
-        """Return an agent by id, the configured one, or the default.
+    def agent(self, name: str | None, vault: Path | str | None = None) -> Agent:
+        """Return an agent by id, the one that is configured for the folder `vault` or for all, or the default.
 
         :raises ConfigError: `name` was given and is not known, or is hidden.
         """
-        return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"), self.home)
+        return named_agent(self.agents, name, self.config.chosen("agent", vault), self.home)
 
     def choose_model(self, session: SessionPort) -> tuple[ModelProvider, ModelInfo]:
         """Return provider and model, from the first of: flag, session, agent, configuration (with environment), the keys found.
@@ -135,7 +135,8 @@ class Host:
         :raises ConfigError: no model was found, or no provider knows the one that is named.
         """
         models = self.models(self.plugin_set)
-        return models.choose(session.model, session.row.model or None, session.agent.model, self.config.get("model"))
+        configured = self.config.chosen("model", session.row.vault)
+        return models.choose(session.model, session.row.model or None, session.agent.model, configured)
 
     def check_strict(self, scope: TurnContext) -> None:
         """Refuse a turn under ``--strict`` while a plugin has failed to load.
@@ -165,10 +166,10 @@ class Host:
         """
         self.approvals.attach(asyncio.get_running_loop())
         folder = readable_vault(vault)
-        chosen = self.agent(agent)
+        chosen = self.agent(agent, folder)
         wanted = mode_of(mode or self.config.get("agents.runtime.mode.default") or "agent")
         if purpose != "direct":
-            self.models(self.plugin_set).choose(model, chosen.model, self.config.get("model"))
+            self.models(self.plugin_set).choose(model, chosen.model, self.config.chosen("model", folder))
         row = await self.store.create(
             vault=str(folder),
             agent=chosen.id,

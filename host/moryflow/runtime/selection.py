@@ -260,7 +260,9 @@ async def change_model(host: SessionHost, session: SessionPort, name: str) -> No
     models = host.models(host.plugin_set)
     chosen = models.choose(name)[1].id
     try:
-        before = models.choose(session.row.model or None, session.agent.model, host.config.get("model"))[1].id
+        before = models.choose(session.row.model or None, session.agent.model, host.config.chosen("model", session.row.vault))[
+            1
+        ].id
     except ConfigError:  # the earlier model is no longer available, or there never was one
         before = session.row.model
     if chosen != before:

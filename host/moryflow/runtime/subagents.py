@@ -158,7 +158,7 @@ class Children:
         agent = narrow_agent(chosen, scope, wish.rules)
         model = chosen.model or (scope.model.id if scope.model else None)
         try:
-            self._host.models(scope.plugin_set).choose(model, self._host.config.get("model"))
+            self._host.models(scope.plugin_set).choose(model, self._host.config.chosen("model", scope.vault))
         except MoryflowError as error:
             raise ToolError(error.message, code="unknown_model", next_step=error.next_step) from error
         by = Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata)), turn=scope.turn, node=scope.node)

@@ -119,7 +119,7 @@ class RulesService:
         self._scope = scope
 
     def all(self) -> Sequence[Rule]:
-        return (*self._scope.around.config.rules(), *self._scope.live.grants)
+        return (*self._scope.around.config.rules(self._scope.vault), *self._scope.live.grants)
 
     def problems(self) -> Sequence[str]:
         """Return the problems of rules that could not be read, and of files whose rules may therefore be missing."""
