@@ -83,6 +83,7 @@ async def health(at: Call) -> Any:
         "profile": host.profile,
         "plugin_set": host.plugin_set.id,
         "started": at.service.started,
+        "new": at.service.new._asdict(),
         "language": host.config.get("language") or "",
         "trace": bool(host.config.get("trace")),
     }

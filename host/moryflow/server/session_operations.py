@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from moryflow.base.paths import readable_vault
 from moryflow.kernel.outcome import RunOptions
+from moryflow.kernel.turn_context import HOST_STATE
 from moryflow.runtime.documents import (
     approval_json,
     context_report,
@@ -110,6 +111,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
     below = await store.sessions(MAX_ROWS, purpose=None, parent=row.id)
     shown, here = last_nodes(path, limit), service.working_session(row.id) is not None
+    kept = (await store.plugin_state(row.id)).get((HOST_STATE, "session")) or {}
     busy = here or store.seems_held(row.id)
     return {
         **(await _described(at, row)),
@@ -120,6 +122,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
         "calls": [{**call._asdict(), "ruling": thaw(call.ruling)} for call in open_calls],
         "approvals": [approval_json(one) for one in asked],
         "working": [child.id for child in below if store.seems_held(child.id)],
+        "effort": kept.get("effort"),
         "status": "waiting" if asked else "busy" if busy else "idle",
         "here": here,
         "partial": service.events.partial.get(row.id),
@@ -214,12 +217,13 @@ async def ledger(at: Call, id: str, turn: str | None = None) -> Any:
 
 
 @operation(
-    "GET", "/sessions/{id}/outcomes", "{calls: {id: milliseconds}, compactions: {run: tokens after it}, errors: by turn}"
+    "GET", "/sessions/{id}/outcomes", "{calls: {id: milliseconds}, compactions: {run: tokens after it}, errors: by turn, turns}"
 )
 async def outcomes(at: Call, id: str) -> Any:
-    """Say how long each call ran, how much each compaction left, and what turns failed with."""
+    """Say how long each call ran, how much each compaction left, and what turns took or failed with."""
     store = at.service.host.store
-    return await collect_outcomes(store, await store.session(id))
+    row = await store.session(id)
+    return {**(await collect_outcomes(store, row)), "turns": [run._asdict() for run in await store.runs(row.id)]}
 
 
 @operation("GET", "/sessions/{id}/stats", "counts of turns, tokens, tools, questions, hooks")

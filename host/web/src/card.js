@@ -2,7 +2,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { at, get, post } from "./api.js";
 import { Diff, visible } from "./diff.js";
+import { Choices } from "./choices.js";
 import { html } from "./html.js";
+import { toMessage } from "./keys.js";
 import { Proposal } from "./memory.js";
 import { translated } from "./reasons.js";
 import { approvals, drop, parsed, show, tell } from "./state.js";
@@ -16,7 +18,8 @@ export function Card({ call, result, shown }) {
   const known = shown.calls.value[call.id] ?? {};
   const question = approvals.value.find((one) => one.call_id === call.id && one.session === shown.id);
   const state = result ? result.status : question ? "waiting" : (known.state ?? "pending");
-  const [opened, setOpened] = useState(false);
+  const [wish, setOpened] = useState(null);
+  const opened = wish ?? Boolean(result?.metadata?.diff); // a change is what one wants to see
   const args = known.args ?? parsed(call.arguments);
   const ms = known.ms ?? shown.outcomes.value.calls[call.id];
   const failed = !opened && ["error", "denied"].includes(state) && result?.output;
@@ -31,7 +34,7 @@ export function Card({ call, result, shown }) {
       ${question && html`<${Question} asked=${question} shown=${shown} />`}
       ${!result && shown.progress.value[call.id] && html`<pre class="progress">${shown.progress.value[call.id]}</pre>`}
       ${result?.metadata?.proposal && call.name === "memory_propose" && html`<${Proposal} call=${call} args=${args} result=${result} shown=${shown} />`}
-      ${opened && html`<${Body} args=${args} result=${result} />`}
+      ${opened && html`<${Body} tool=${call.name} args=${args} result=${result} />`}
       ${result?.truncated && result.output_id && html`<${Whole} id=${result.output_id} />`}
       ${result?.metadata?.session && html`<${Child} id=${result.metadata.session} />`}
     </article>
@@ -61,12 +64,12 @@ function Time({ known, ms: measured, done }) {
 
 const Arguments = ({ args }) => html`<dl>${Object.entries(args ?? {}).map(([name, value]) => html`<dt>${visible(name)}</dt><dd><${Diff} text=${typeof value === "string" ? value : JSON.stringify(value, null, 2)} most=${LINES} kind="argument" /></dd>`)}</dl>`;
 
-function Body({ args, result }) {
+function Body({ tool, args, result }) {
   const diff = result?.metadata?.diff;
   const given = html`<${Arguments} args=${args} />`;
   return html`
     <div class="card-body">
-      ${diff ? html`<details><summary>${t("arguments")}</summary>${given}</details><${Diff} text=${diff} />` : given}
+      ${diff ? html`<${Diff} text=${diff} path=${args?.path} /><details><summary>${t("arguments")}</summary>${given}</details>` : tool === "ask_user" ? null : given}
       ${!diff && result && html`<${Lines} text=${result.output ?? ""} />`}
       ${(result?.images ?? []).map((image) => html`<img alt="" src=${`data:${image.media_type};base64,${image.data}`} />`)}
     </div>
@@ -126,6 +129,7 @@ function Question({ asked, shown }) {
     try {
       await post(at("approvals", asked.id), { reply, message, hash: request.hash });
       approvals.value = approvals.value.filter((one) => one.id !== asked.id);
+      toMessage();
       if (shown.status.value === "idle") await shown.resume();
     } catch (error) {
       setProblem(error.code === "changed" ? t("changed") : error.code === "answered" ? t("answered") : error instanceof TypeError ? t("offline") : error.message);
@@ -144,12 +148,15 @@ function Question({ asked, shown }) {
   useEffect(() => {
     if (why === "") reason.current?.focus();
   }, [why === ""]);
+  if (request.questions?.length)
+    return html`<div class="question" role="group" tabindex="-1" id=${asked.id} aria-label=${t("question")} onFocus=${(event) => event.target === event.currentTarget && event.target.firstElementChild.focus()}>
+      <${Choices} questions=${request.questions} answer=${answer}>${problem && html`<p class="problem" role="alert">${problem}</p>`}<//></div>`;
   return html`
     <div class="question" role="group" tabindex="-1" id=${asked.id} aria-label=${`${t("question")}: ${request.tool}`} onKeyDown=${pressed}>
       <p><b>${circles ? t("circles") : t("mayIt")}</b></p>
       ${(request.targets ?? []).filter((one) => inWords(one) !== request.tool).map((one) => html`<${Diff} text=${inWords(one)} most=${ASKED} kind="target" />`)}
       ${request.folder && request.folder !== "vault:/" && html`<p class="folder"><b>${t("folder")}</b> ${visible(inWords(request.folder))}</p>`}
-      ${request.preview && html`<${Diff} text=${request.preview} most=${ASKED} />`}
+      ${request.preview && html`<${Diff} text=${request.preview} most=${ASKED} path=${request.args?.path ?? request.targets?.[0]} />`}
       ${unusual && html`<p class="because"><b>!</b> ${visible(translated(unusual))}</p>`}
       ${request.always && html`<p class="always"><b>${t("always")}:</b> ${visible(exact ? request.exact : request.always)}</p>`}
       ${request.preset && html`<p class="preset"><b>${t("fromNowOn")}:</b> ${visible(request.preset.says)}</p>`}

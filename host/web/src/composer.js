@@ -1,46 +1,76 @@
-// Where a person types: the mode, the message with files and pictures, what is queued. The draft outlives the tab.
+// Where a person types: the message with files and pictures, what is queued, and who answers how. The draft outlives the tab.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { patch } from "./app.js";
-import { get } from "./api.js";
-import { html } from "./html.js";
+import { get, post } from "./api.js";
 import { ask } from "./dialog.js";
-import { begin } from "./sessions.js";
-import { useLoaded } from "./loaded.js";
-import { draft, health, reloads, sessions, tell } from "./state.js";
+import { html } from "./html.js";
+import { toMessage } from "./keys.js";
+import { useKept } from "./loaded.js";
+import { fitting, keyIn, Names, Picker } from "./names.js";
+import { choose, draft, health, listSessions, open, patch, reloads, sessions, sheet, tell } from "./state.js";
 import { t } from "./strings.js";
 
 const MOST = 5 << 20; // bytes of a picture or a file that go along
+const EFFORTS = ["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"];
+const NOTHING = { files: [], images: [] };
 
+/** The input of a session; without one, the first message begins it. */
 export function Composer({ shown }) {
-  const place = `draft.${shown.id}`;
+  const place = `draft.${shown?.id ?? ""}`;
   const [text, write] = useState(localStorage.getItem(place) ?? "");
-  const [attached, attach] = useState({ files: [], images: [] });
-  const [names, offer] = useState([]);
+  const [attached, attach] = useState(NOTHING);
+  const [wanted, want] = useState({}); // what is chosen before there is a session
+  const [names, offer] = useState({ rows: [] }); // {rows, mark: what they follow}
   const [picked, pick] = useState(0);
   const input = useRef(null);
+  const sending = useRef(false);
   const asked = useRef(0); // which question for names is the last: an answer to an earlier one counts no more
-  const vault = shown.row.value?.vault; // unknown until the session is loaded; who types before that is offered names then
+  const vault = shown ? shown.row.value?.vault : wanted.vault || health.value?.vault; // unknown until it is loaded
   const offerNone = () => {
     asked.current += 1;
-    offer([]);
+    offer({ rows: [] });
   };
   const setText = (value) => {
     write(value);
     localStorage.setItem(place, value);
   };
   useEffect(() => {
-    if (draft.value?.session !== shown.id) return;
+    if (!shown?.wanted.value) toMessage(); // else a search leads to a place
+  }, []);
+  useEffect(() => {
+    if (!shown || draft.value?.session !== shown.id) return;
     setText([draft.value.text, input.current.value].filter(Boolean).join("\n")); // before what was typed meanwhile
     draft.value = null;
     input.current?.focus();
   }, [draft.value]);
 
-  const send = () => {
-    if (!text.trim() && !attached.images.length) return;
+  const send = async () => {
+    if (sending.current || (!text.trim() && !attached.images.length)) return;
+    offerNone();
+    toMessage();
+    if (!shown) return begin();
     shown.prompt(text, attached);
     setText("");
-    attach({ files: [], images: [] });
-    offerNone();
+    attach(NOTHING);
+  };
+  const begin = async () => {
+    sending.current = true;
+    const { effort, ...given } = Object.fromEntries(Object.entries({ vault, ...wanted }).filter(([, value]) => value));
+    try {
+      const row = await post("/sessions", given);
+      await listSessions();
+      choose(row.id);
+    } catch (error) {
+      return tell(error);
+    } finally {
+      sending.current = false;
+    }
+    const typed = localStorage.getItem(place) ?? ""; // more than was sent, if somebody went on typing
+    const rest = typed === text ? "" : typed.startsWith(text) ? typed.slice(text.length) : typed;
+    if (rest) draft.value = { session: open.value.id, text: rest };
+    if (effort) open.value.choose(effort);
+    const sent = open.value.prompt(text, attached);
+    localStorage.setItem(place, "");
+    await sent;
   };
   const add = async (list) => {
     for (const file of list) {
@@ -55,131 +85,119 @@ export function Composer({ shown }) {
       }
     }
   };
-  /** Offer the files of the folder while a word that begins with @ is typed. */
+  /** Offer commands after the slash that begins a message, and files of the folder after an @. */
   const complete = async (value, cursor) => {
-    const word = /(?:^|\s)@([^\s@]*)$/.exec(value.slice(0, cursor));
-    if (!word || !vault) return offerNone();
+    const before = value.slice(0, cursor);
+    const command = /^\/([\w:.@?-]*)$/.exec(before);
+    const file = /(?:^|\s)@([^\s@]*)$/.exec(before);
+    if (!command && !(file && vault)) return offerNone();
     const question = ++asked.current;
-    const { files } = await get(`/files?limit=8&q=${encodeURIComponent(word[1])}&vault=${encodeURIComponent(vault)}`).catch(() => ({ files: [] }));
+    const rows = await (command ? commandsLike(command[1]) : filesLike(file[1], vault)).catch(() => []);
     if (question !== asked.current) return;
     pick(0);
-    offer(files);
+    offer({ rows, mark: command ? "/" : "@" });
   };
-  const take = (name) => {
+  const take = (row, isLast) => {
     const cursor = input.current.selectionStart;
-    const before = text.slice(0, cursor).replace(/@[^\s@]*$/, `@${name} `);
+    const before = text.slice(0, cursor).replace(/[/@][^\s@]*$/, `${names.mark}${row.id} `);
     setText(before + text.slice(cursor));
     offerNone();
     input.current.focus();
+    if (!isLast) return;
+    setText("");
+    shown.prompt(before.trim());
   };
   useEffect(() => {
     complete(input.current.value, input.current.selectionStart);
   }, [vault]);
   const pressed = (event) => {
-    if (event.isComposing) return;
-    if (names.length && ["ArrowDown", "ArrowUp", "Tab", "Enter", "Escape"].includes(event.key)) {
+    if (event.isComposing || event.altKey) return;
+    const isTyped = names.mark === "/" && names.rows.some((row) => `/${row.id}` === text.trim());
+    const done = isTyped && event.key === "Enter" ? null : keyIn(event, names.rows.length, picked);
+    if (done !== null) {
       event.preventDefault();
-      if (event.key === "Escape") offerNone();
-      else if (event.key.startsWith("Arrow")) pick((picked + (event.key === "ArrowDown" ? 1 : names.length - 1)) % names.length);
-      else take(names[picked]);
-    } else if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
+      if (typeof done === "number") pick(done);
+      else if (done === "close") offerNone();
+      else take(names.rows[picked], Boolean(shown) && names.mark === "/" && event.key === "Enter" && !names.rows[picked].hint);
+    } else if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
       send();
-    } else if (event.key === "Escape" && shown.status.value === "busy") shown.stop();
+    } else if (event.key === "Escape" && shown?.status.value === "busy") shown.stop();
+    else if (event.key === "?" && !text) {
+      event.preventDefault();
+      sheet.value = "keys";
+    } else if (event.key === "ArrowUp" && !text && shown) {
+      event.preventDefault();
+      setText(shown.nodes.value.findLast((node) => node.kind === "user")?.payload.text ?? "");
+    }
   };
-  const queue = shown.queue.value;
+  const queue = shown?.queue.value ?? [];
+  const busy = shown?.status.value === "busy";
   return html`
-    <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}
+    <form class=${shown ? "composer" : "start"} onSubmit=${(event) => { event.preventDefault(); send(); }}
       onDragOver=${(event) => event.preventDefault()} onDrop=${(event) => { event.preventDefault(); add(event.dataTransfer.files); }}>
+      ${!shown && html`<h1>${t("welcome")}</h1>`}
       ${queue.length > 0 && html`<ul class="queue" aria-label=${t("queued")}>${queue.map((one) => html`
         <li key=${one.key}><span>${t("queued")}: ${one.text}</span> <button type="button" aria-label=${t("remove")} onClick=${() => shown.keep(queue.filter((other) => other !== one))}>×</button></li>`)}</ul>`}
-      ${(attached.files.length > 0 || attached.images.length > 0) && html`<ul class="attached">
-        ${attached.files.map((file) => html`<li>${file.path} <button type="button" aria-label=${t("remove")} onClick=${() => attach({ ...attached, files: attached.files.filter((one) => one !== file) })}>×</button></li>`)}
-        ${attached.images.map((image) => html`<li><img alt="" src=${`data:${image.media_type};base64,${image.data}`} /> <button type="button" aria-label=${t("remove")} onClick=${() => attach({ ...attached, images: attached.images.filter((one) => one !== image) })}>×</button></li>`)}
-      </ul>`}
-      ${names.length > 0 && html`<ul class="names" role="listbox">${names.map((name, index) => html`<li role="option" aria-selected=${index === picked} onMouseDown=${(event) => { event.preventDefault(); take(name); }}>${name}</li>`)}</ul>`}
-      <div class="row">
-        <${Mode} shown=${shown} />
-        <textarea id="message" ref=${input} rows=${Math.min(10, text.split("\n").length)} aria-label=${t("prompt")} placeholder=${t("prompt")} value=${text}
+      <div class="box">
+        ${names.rows.length > 0 && html`<${Names} id="names" label=${t(names.mark === "/" ? "commands" : "files")} ...${names} picked=${picked} onTake=${(row) => take(row)} />`}
+        ${(attached.files.length > 0 || attached.images.length > 0) && html`<ul class="attached">
+          ${attached.files.map((file) => html`<li>${file.path} <button type="button" aria-label=${t("remove")} onClick=${() => attach({ ...attached, files: attached.files.filter((one) => one !== file) })}>×</button></li>`)}
+          ${attached.images.map((image) => html`<li><img alt="" src=${`data:${image.media_type};base64,${image.data}`} /> <button type="button" aria-label=${t("remove")} onClick=${() => attach({ ...attached, images: attached.images.filter((one) => one !== image) })}>×</button></li>`)}
+        </ul>`}
+        <textarea id="message" ref=${input} rows=${Math.min(10, Math.max(shown ? 1 : 3, text.split("\n").length))} aria-label=${t("prompt")} placeholder=${t("placeholder")} value=${text}
+          aria-controls=${names.rows.length ? "names" : null} aria-activedescendant=${names.rows.length ? `names-${picked}` : null}
           onInput=${(event) => { setText(event.target.value); complete(event.target.value, event.target.selectionStart); }}
           onKeyDown=${pressed} onPaste=${(event) => { if (event.clipboardData.files.length) { event.preventDefault(); add(event.clipboardData.files); } }}></textarea>
-        <label class="attach"><span class="unseen">${t("attach")}</span><span aria-hidden="true">+</span><input type="file" multiple onChange=${(event) => { add(event.target.files); event.target.value = ""; }} /></label>
-        ${shown.status.value === "busy" && html`<button type="button" class="stop" onClick=${() => shown.stop()}>${t("stop")}</button>`}
-        <button class="primary">${t("send")}</button>
+        <div class="row">
+          <${Choices} shown=${shown} wanted=${wanted} want=${want} />
+          <label class="attach" title=${t("attach")}><span class="unseen">${t("attach")}</span><span aria-hidden="true">+</span><input type="file" multiple onChange=${(event) => { add(event.target.files); event.target.value = ""; }} /></label>
+          ${busy && html`<button type="button" class="stop" onClick=${() => shown.stop()}>${t("stop")}</button>`}
+          <button class="primary">${t("send")}</button>
+        </div>
       </div>
     </form>
   `;
 }
 
-/** Agent or full access, for this session; full access is confirmed once. */
-function Mode({ shown }) {
-  const mode = shown.row.value?.mode ?? "agent";
-  const change = async (event) => {
-    const wanted = event.target.value;
-    event.target.value = mode;
-    if (wanted === "agent") await patch(shown, { mode: wanted });
-    else if (await ask(t("confirmFull"))) await patch(shown, { mode: wanted, confirm: true });
+/** Mode, agent, model, effort and folder: of the session, or for the one that the first message begins. */
+function Choices({ shown, wanted, want }) {
+  const agents = useKept("/agents") ?? [];
+  const models = useKept("/models") ?? [];
+  const begun = health.value?.new ?? {};
+  const now = shown ? shown.row.value : { mode: begun.mode, agent: begun.agent ?? agents.find((one) => one.default)?.id, model: begun.model, ...wanted };
+  if (!now) return null;
+  const change = (more) => (shown ? patch(shown, more) : want({ ...wanted, ...more }));
+  const setMode = async (event) => {
+    const mode = event.target.value;
+    event.target.value = now.mode ?? "agent";
+    if (mode === "agent") await change({ mode, ...(shown ? {} : { confirm: false }) });
+    else if (await ask(t("confirmFull"))) await change({ mode, confirm: true });
   };
+  const effort = (shown ? shown.effort.value : wanted.effort) ?? "default";
+  const folders = [...new Set([health.value?.vault, ...sessions.value.map((row) => row.vault)].filter(Boolean))].map((id) => ({ id }));
+  const vault = wanted.vault || health.value?.vault;
+  const model = now.model || models.find((one) => one.in_use)?.id;
   return html`
-    <select class=${`mode ${mode}`} aria-label=${t("mode")} value=${mode} onChange=${change}>
-      <option value="agent">${t("agent")}</option>
-      <option value="full_access">${t("fullAccess")}</option>
-    </select>
+    <select class=${`mode ${now.mode}`} aria-label=${t("mode")} title=${t("mode")} value=${now.mode ?? "agent"} onChange=${setMode}>
+      <option value="agent">${t("agent")}</option><option value="full_access">${t("fullAccess")}</option></select>
+    <select class="who" aria-label=${t("who_answers")} title=${t("who_answers")} value=${now.agent} onChange=${(event) => change({ agent: event.target.value })}>
+      ${agents.filter((one) => one.mode !== "subagent").map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select>
+    <${Picker} name="model" label=${t("model")} value=${model || t("model")} rows=${models.map((one) => ({ id: one.id, about: one.note }))} free onPick=${(id) => change({ model: id })} />
+    <select class="effort" aria-label=${t("effort")} title=${t("effort")} value=${effort} onChange=${({ target: { value } }) => (shown ? shown.choose(value) : change({ effort: value }))}>
+      ${EFFORTS.map((one) => html`<option value=${one}>${one === "default" ? t("effort") : one}</option>`)}</select>
+    ${!shown && vault && html`<${Picker} name="folder" label=${t("folder")} value=${vault.split("/").at(-1) || vault} rows=${folders} free onPick=${(id) => change({ vault: id })} />`}
   `;
 }
 
-/** What stands there while no session does: the first message begins one. */
-export function Start() {
-  const [text, setText] = useState(localStorage.getItem("draft.") ?? "");
-  const [wanted, want] = useState({});
-  const sending = useRef(false);
-  const agents = useLoaded("/agents", reloads.value) ?? [];
-  const models = useLoaded("/models", reloads.value) ?? [];
-  const write = (value) => {
-    setText(value);
-    localStorage.setItem("draft.", value);
-  };
-  const send = async (event) => {
-    event.preventDefault();
-    if (sending.current || !text.trim()) return;
-    sending.current = true;
-    const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value));
-    const shown = await begin({ vault: health.value?.vault, ...given });
-    sending.current = false;
-    if (!shown) return;
-    const typed = localStorage.getItem("draft.") ?? ""; // more than was sent, if somebody went on typing
-    const rest = typed === text ? "" : typed.startsWith(text) ? typed.slice(text.length) : typed;
-    if (rest) draft.value = { session: shown.id, text: rest };
-    const sent = shown.prompt(text);
-    write("");
-    await sent;
-  };
-  const choice = (name) => (event) => want({ ...wanted, [name]: event.target.value });
-  const mode = async (event) => {
-    const full = event.target.value === "full_access";
-    event.target.value = wanted.mode ?? "";
-    if (!full || (await ask(t("confirmFull")))) want({ ...wanted, mode: full ? "full_access" : "", confirm: full });
-  };
-  const folders = [...new Set([health.value?.vault, ...sessions.value.map((row) => row.vault)].filter(Boolean))];
-  return html`
-    <form class="start" onSubmit=${send}>
-      <h1>${t("welcome")}</h1>
-      <textarea id="message" rows="3" aria-label=${t("prompt")} placeholder=${t("prompt")} value=${text} onInput=${(event) => write(event.target.value)}
-        onKeyDown=${(event) => event.key === "Enter" && !event.shiftKey && !event.altKey && !event.isComposing && send(event)}></textarea>
-      <div class="row">
-        <select class=${`mode ${wanted.mode}`} aria-label=${t("mode")} value=${wanted.mode ?? ""} onChange=${mode}>
-          <option value="">${t("agent")}</option><option value="full_access">${t("fullAccess")}</option></select>
-        <label>${t("who_answers")} <select value=${wanted.agent ?? ""} onChange=${choice("agent")}><option value="">${t("default")}</option>
-          ${agents.filter((one) => one.mode !== "subagent").map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select></label>
-        <label>${t("model")} <input list="all-models" placeholder=${t("default")} value=${wanted.model ?? ""} onInput=${choice("model")} /></label>
-        <datalist id="all-models">${models.map((one) => html`<option value=${one.id} />`)}</datalist>
-        <label>${t("folder")} <input list="folders" placeholder=${health.value?.vault ?? ""} value=${wanted.vault ?? ""} onInput=${choice("vault")} /></label>
-        <datalist id="folders">${folders.map((one) => html`<option value=${one} />`)}</datalist>
-        <button class="primary">${t("send")}</button>
-      </div>
-    </form>
-  `;
+let known = {}; // the commands, as they were after a reload
+
+async function commandsLike(typed) {
+  if (known.at !== reloads.value) known = { at: reloads.value, rows: (await get("/commands")).map((one) => ({ id: one.name, about: one.help, hint: one.hint })) };
+  return fitting(known.rows, typed);
 }
+
+const filesLike = async (typed, vault) => (await get(`/files?limit=8&q=${encodeURIComponent(typed)}&vault=${encodeURIComponent(vault)}`)).files.map((id) => ({ id }));
 
 function dataOf(file) {
   return new Promise((resume, fail) => {

@@ -1,6 +1,6 @@
-// Text in which nothing hides, and changes as lines with + and −, not by colour alone.
-import { useState } from "preact/hooks";
-import { html } from "./html.js";
+// Text in which nothing hides, and changes as lines with numbers and + or −, not by colour alone.
+import { useEffect, useState } from "preact/hooks";
+import { html, policy } from "./html.js";
 import { t } from "./strings.js";
 
 // The same characters as in moryflow_sdk.support.texts; a test compares them one by one.
@@ -17,18 +17,61 @@ const escaped = (one) => {
 export const visible = (text) => text.replace(HIDING, (found) => [...found].map(escaped).join(""));
 
 const KINDS = { "+": "added", "-": "removed", "@": "place" };
+const MOST_CODE = 20_000; // characters of a change above which it gets no colours
+const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
+const LONG_LINE = /.{500}/;
+
+/** Return what is known of each row of a unified diff: its kind, and its numbers before and after. */
+function placed(rows) {
+  let [old, fresh] = [0, 0];
+  const numbered = rows.some((row) => HUNK.test(row));
+  let kind = "";
+  return rows.map((row, at) => {
+    if (at > 0 && !rows[at - 1].endsWith("\n")) return { kind }; // the rest of a long line
+    const hunk = HUNK.exec(row);
+    if (hunk) [old, fresh] = [Number(hunk[1]), Number(hunk[2])];
+    kind = old || fresh || !numbered ? (KINDS[row[0]] ?? "") : "place"; // what stands before the first hunk says where it is
+    if (kind === "place" || (!old && !fresh)) return { kind };
+    return { kind, old: kind === "added" ? null : old++, fresh: kind === "removed" ? null : fresh++ };
+  });
+}
+
+/** Return the rows of a change as HTML, or null where a row has none: both sides are read as they stand in their files. */
+async function colouredRows(rows, places, language) {
+  const { colouredLines } = await import("./highlight.js");
+  const side = (other) => colouredLines(rows.filter((_, at) => places[at].old !== undefined && places[at].kind !== other).map((row) => row.slice(1).replace(/\n$/, "")).join("\n"), language);
+  const [before, after] = [side("added"), side("removed")];
+  if (!before || !after) return null;
+  let [one, other] = [0, 0];
+  return rows.map((row, at) => {
+    if (places[at].old === undefined) return null;
+    const { kind } = places[at];
+    const html = kind === "removed" ? before[one] : after[other];
+    if (kind !== "added") one += 1;
+    if (kind !== "removed") other += 1;
+    return `${row[0]}${html}\n`;
+  });
+}
 
 /** Show a unified diff, or any text. A long one loses its middle until it is asked for, so that neither end is out of sight. */
-export function Diff({ text, most = 2000, kind = "output" }) {
+export function Diff({ text, most = 2000, kind = "output", path = "" }) {
   const [all, show] = useState(false);
+  const [colours, colour] = useState(null);
   const rows = visible(text).match(/.{1,1000}\n?|\n/gu) ?? []; // of a line that is longer, a browser needs seconds for a megabyte
   const isDiff = kind === "output" && /^(?:@@|--- )/m.test(text);
+  const places = isDiff ? placed(rows) : [];
+  const language = isDiff && text.length < MOST_CODE && !LONG_LINE.test(text) ? (/\.(\w+)$/.exec(path || /^\+\+\+ (.+)$/m.exec(text)?.[1])?.[1] ?? "") : "";
+  useEffect(() => {
+    if (language) colouredRows(rows, places, language.toLowerCase()).then(colour, () => {});
+  }, [text, language]);
   const over = all ? 0 : Math.max(0, rows.length - most);
   const first = over ? Math.ceil((most * 2) / 3) : rows.length;
-  const kindOf = (at) => (at === 0 || rows[at - 1].endsWith("\n") ? KINDS[rows[at][0]] : undefined) ?? "";
-  const drawn = (from, to) => {
-    const some = rows.slice(from, to);
-    return isDiff ? some.map((row, at) => html`<span class=${kindOf(from + at)}>${row}</span>`) : some.join("");
+  const line = (row, at) => {
+    const { kind, old, fresh } = places[at];
+    const known = { class: kind, "data-old": old, "data-new": fresh };
+    return colours?.[at] ? html`<span ...${known} dangerouslySetInnerHTML=${{ __html: policy.createHTML(colours[at]) }}></span>` : html`<span ...${known}>${kind === "place" ? row.replace(/^vault:\//, "") : row}</span>`;
   };
-  return html`<pre class=${isDiff ? "diff" : kind}>${drawn(0, first)}${over > 0 && html`<button class="gap" onClick=${() => show(true)}>${t("more")} (${over})</button>`}${drawn(first + over)}</pre>`;
+  const drawn = (from, to = rows.length) => (isDiff ? rows.slice(from, to).map((row, at) => line(row, from + at)) : rows.slice(from, to).join(""));
+  const numbered = places.some((one) => one.old !== undefined);
+  return html`<pre class=${isDiff ? `diff${numbered ? " numbered" : ""}` : kind}>${drawn(0, first)}${over > 0 && html`<button class="gap" onClick=${() => show(true)}>${t("more")} (${over})</button>`}${drawn(first + over)}</pre>`;
 }

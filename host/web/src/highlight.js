@@ -19,5 +19,15 @@ import yaml from "highlight.js/lib/languages/yaml";
 const LANGUAGES = { bash, c, diff, go, ini, java, javascript, json, python, rust, shell, sql, typescript, xml, yaml };
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
+/** Return the lines of `text` as escaped HTML each: what is open at the end of one goes on in the next. Null as below. */
+export function colouredLines(text, language) {
+  const open = [];
+  return coloured(text, language)?.split("\n").map((line) => {
+    const begin = open.join("");
+    for (const [tag] of line.matchAll(/<span [^>]*>|<\/span>/g)) tag[1] === "/" ? open.pop() : open.push(tag);
+    return `${begin}${line}${"</span>".repeat(open.length)}`;
+  }) ?? null;
+}
+
 /** Return `text` as escaped HTML with spans, or null where the language is not known. */
 export const coloured = (text, language) => (hljs.getLanguage(language) ? hljs.highlight(text, { language, ignoreIllegals: true }).value : null);

@@ -4,6 +4,7 @@ import { effect } from "@preact/signals";
 import { enter, get, TOKEN } from "./api.js";
 import { App, Locked } from "./app.js";
 import { html } from "./html.js";
+import { unseen } from "./notify.js";
 import { asking, begin, choose, health, open, sessions, tell } from "./state.js";
 import { speak } from "./strings.js";
 
@@ -47,7 +48,7 @@ async function main() {
   if (refused) return locked(refused);
   effect(() => {
     const title = sessions.value.find((one) => one.id === open.value?.id)?.title;
-    document.title = `${asking.value ? "? " : ""}${title ? `${title} · ` : ""}Moryflow`;
+    document.title = `${asking.value ? "? " : unseen.value.size ? "✓ " : ""}${title ? `${title} · ` : ""}Moryflow`;
     document.querySelector("link[rel=icon]").setAttribute("href", asking.value ? "/page/asking.svg" : "/page/icon.svg");
   });
   if (wanted()) choose(wanted());

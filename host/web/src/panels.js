@@ -2,6 +2,7 @@
 import { at, post, send } from "./api.js";
 import { Plugins } from "./authors.js";
 import { ask } from "./dialog.js";
+import { save } from "./download.js";
 import { html } from "./html.js";
 import { useLoaded } from "./loaded.js";
 import { Prompts } from "./prompts.js";
@@ -60,7 +61,7 @@ function Tree({ shown }) {
       <ul class="kin">${shown.row.value?.parent && html`<li><button onClick=${() => choose(shown.row.value.parent)}>‹ ${t("parent")}</button></li>`}
       ${below(tree.children).map((one) => html`<li key=${one.session}><button onClick=${() => choose(one.session)}><b>${one.agent}</b> ${one.title} <small>${t(`end_${one.end_reason}`)} · ${one.steps} ${t("steps")}</small></button></li>`)}</ul>`}
     <footer class="row">
-      <${Download} path=${`${at("sessions", shown.id)}/export`} name=${`${shown.id}.jsonl`} />
+      <button onClick=${() => save(`${at("sessions", shown.id)}/export`, `${shown.id}.jsonl`).catch(tell)}>${t("export")}</button>
       <button class="danger" onClick=${remove}>${t("delete")}</button>
     </footer>
   `;
@@ -83,17 +84,3 @@ function lines(nodes) {
 }
 
 const gist = ({ payload }) => (payload.text || payload.summary || payload.tool || payload.calls?.map((call) => call.name).join(", ") || "").slice(0, 80);
-
-function Download({ path, name }) {
-  const save = async () => {
-    try {
-      const data = await (await send("GET", path, undefined, { raw: true })).blob();
-      const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(data), download: name });
-      link.click();
-      URL.revokeObjectURL(link.href);
-    } catch (error) {
-      tell(error);
-    }
-  };
-  return html`<button onClick=${save}>${t("export")}</button>`;
-}

@@ -1,10 +1,9 @@
 // The prompt: what a person sets of it, who put each block there, and what fills the window.
 import { useEffect, useState } from "preact/hooks";
 import { at, get, post, send } from "./api.js";
-import { patch } from "./app.js";
 import { html } from "./html.js";
 import { useLoaded } from "./loaded.js";
-import { reloads, tell } from "./state.js";
+import { patch, reloads, tell } from "./state.js";
 import { Bars, count } from "./stats.js";
 import { t } from "./strings.js";
 

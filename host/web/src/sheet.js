@@ -1,14 +1,14 @@
-// What is shown over all of it and closed again: the keys, the browsers that are let in.
-import { signal } from "@preact/signals";
+// What is shown over all of it and closed again: the keys, the devices.
 import { useEffect, useRef } from "preact/hooks";
 import { Devices } from "./devices.js";
 import { html } from "./html.js";
+import { Keys, toMessage } from "./keys.js";
+import { sheet } from "./state.js";
 import { t } from "./strings.js";
 
-const SHEETS = { devices: Devices };
-export const sheet = signal("");
+const SHEETS = { devices: Devices, keys: Keys };
 
-/** The browser gives the focus back to where it was; a click beside it closes it. */
+/** A click beside it closes it too. */
 export function Sheet() {
   const box = useRef(null);
   const name = sheet.value;
@@ -16,8 +16,12 @@ export function Sheet() {
     if (name) box.current.showModal();
   }, [name]);
   if (!name) return null;
+  const closed = () => {
+    sheet.value = "";
+    toMessage();
+  };
   return html`
-    <dialog class="sheet" ref=${box} aria-label=${t(name)} onClose=${() => (sheet.value = "")} onClick=${(event) => event.target === box.current && box.current.close()}>
+    <dialog class="sheet" ref=${box} aria-label=${t(name)} onClose=${closed} onClick=${(event) => event.target === box.current && box.current.close()}>
       <header><h1>${t(name)}</h1><button aria-label=${t("close")} onClick=${() => box.current.close()}>×</button></header>
       <${SHEETS[name]} />
     </dialog>

@@ -1,16 +1,16 @@
 // What the page knows, as signals; and what each event changes in it.
 import { batch, computed, signal } from "@preact/signals";
-import { at, follow, get, post } from "./api.js";
+import { at, follow, get, post, send } from "./api.js";
 import { ask } from "./dialog.js";
 import { t } from "./strings.js";
 
 export const health = signal(null);
 export const online = signal(true);
 export const sessions = signal([]);
-export const found = signal(null); // places that a search found
 export const approvals = signal([]); // open questions of all sessions
 export const open = signal(null); // the session that is shown, see Shown
 export const panel = signal(""); // what stands beside it
+export const sheet = signal(""); // what is shown over all of it
 export const notice = signal("");
 export const running = signal(new Set()); // sessions with a turn at work, here or in a terminal
 export const reloads = signal([]); // what was loaded anew while this tab was open, the last one first
@@ -31,6 +31,9 @@ export class Shown {
     this.live = signal(null); // the message that is being written: {id, text, reasoning}
     this.sinks = new Set(); // who appends text as it comes
     this.last = signal(null); // how the last turn ended
+    this.turns = signal([]);
+    this.effort = signal(null); // how long the model reasons; `chosen` goes along with the next prompt
+    this.chosen = null;
     this.outcomes = signal({ calls: {}, compactions: {}, errors: {} }); // times, sizes and errors of what is over
     this.doing = signal(""); // what is said in place of "thinks"
     this.children = signal([]); // sub-agents at work
@@ -61,6 +64,8 @@ export class Shown {
       this.labels.value = snapshot.labels;
       this.status.value = snapshot.status === "idle" ? "idle" : "busy";
       this.here.value = snapshot.here;
+      this.turns.value = snapshot.turns;
+      this.effort.value = this.chosen ?? snapshot.effort;
       const ended = snapshot.turns.findLast((turn) => turn.purpose !== "compact");
       this.last.value = ended?.state === "ended" ? { turn: ended.id, end_reason: ended.end_reason } : null;
       const waiting = new Set(snapshot.approvals.map((one) => one.call_id));
@@ -114,7 +119,10 @@ export class Shown {
 
   /** Ask for what nodes do not hold: nothing waits for it. */
   measure() {
-    get(`${at("sessions", this.id)}/outcomes`).then((found) => (this.outcomes.value = found), () => {});
+    get(`${at("sessions", this.id)}/outcomes`).then((found) => batch(() => {
+      this.outcomes.value = found;
+      this.turns.value = found.turns;
+    }), () => {});
   }
 
   async older() {
@@ -243,10 +251,17 @@ export class Shown {
     }
   }
 
+  /** Let the model reason for so long, from the next prompt on. */
+  choose(effort) {
+    this.effort.value = this.chosen = effort;
+  }
+
   /** Send a prompt as it is. */
   send(text, more = {}) {
     this.toEnd?.();
-    this.keep([...this.queue.value, { key: crypto.randomUUID(), text, ...more }]);
+    const effort = this.chosen ? { effort: this.chosen } : {};
+    this.chosen = null;
+    this.keep([...this.queue.value, { key: newKey(), text, ...effort, ...more }]);
     this.sendNext();
   }
 
@@ -295,6 +310,19 @@ export class Shown {
 }
 
 export const draft = signal(null); // text that goes back into the input
+
+/** A key that no other prompt has; `randomUUID` is only there over HTTPS and on this machine. */
+const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Change a session on the server. */
+export async function patch(changed, body) {
+  try {
+    await send("PATCH", at("sessions", changed.id), body);
+    await changed.load();
+  } catch (error) {
+    tell(error);
+  }
+}
 
 const shown = new Map(); // every session on the screen, by id
 
@@ -375,6 +403,8 @@ async function asked(event) {
   }
 }
 
+export const listeners = new Set(); // who is told of each event
+
 function seen(event) {
   if (event.seq != null) lastId = event.seq;
   if (event.type === "reset" || (event.type === "open" && event.started !== seen.server)) {
@@ -394,6 +424,7 @@ function seen(event) {
     now[event.status === "busy" ? "add" : "delete"](event.session);
     running.value = now;
   }
+  for (const listener of listeners) listener(event);
   if (event.parent) shown.get(event.parent)?.child(event);
   shown.get(event.session)?.take(event);
 }

@@ -24,6 +24,11 @@ const EN = {
   user: "you", assistant: "answer", tool: "tool", turnEnded: "The turn ended", memory: "Memory", because: "because", write: "Write it", dont: "Leave it", retry: "waits to try again", reload: "Reloaded",
   end_completed: "completed", end_stopped: "stopped", end_denied: "refused", end_approval_required: "an answer is missing", end_max_steps: "the limit of steps was reached", end_doom_loop: "it went in circles",
   link: "Link", enter: "Enter", devices: "Devices", letIn: "Who is let in", here: "this browser", used: "used", revoke: "Revoke",
+  messages: "Messages", effort: "Effort", commands: "Commands", files: "Files", keys: "Keys", notify: "Notify me", menu: "Menu", placeholder: "Message, / for commands, @ for files",
+  newLine: "new line", lastMessage: "last message again", before: "session above", after: "session below", choices: "a choice", keysBox: "In the box", keysAll: "Everywhere", keysQuestion: "At a question (Alt Q leads there)",
+  today: "Today", yesterday: "Yesterday", week: "This week", ownWords: "In your own words", answerIt: "Answer",
+  qr: "The link as a QR code", oneTime: "For one browser, once, within ten minutes.", onlyHere: "This server listens on this computer alone. To reach it from a phone:", fromThere: "Scan it with the phone, or paste the link there.",
+  tailscale: "on this computer; Tailscale encrypts what is sent. Open the link that it prints, then scan the code of that page.", tunnel: "in an SSH app on the phone, with the name of this computer; then scan the code, or paste the link into its browser.",
   end_budget: "the limit of cost was reached", end_prompt_too_long: "the prompt is too long", end_model_error: "the model failed", end_interrupted: "interrupted",
 };
 
@@ -51,6 +56,11 @@ const ZH = {
   user: "你", assistant: "回答", tool: "工具", turnEnded: "本轮结束", memory: "记忆", because: "原因", write: "写入", dont: "不写", retry: "等待重试", reload: "已重新加载",
   end_completed: "完成", end_stopped: "已停止", end_denied: "已拒绝", end_approval_required: "缺少回答", end_max_steps: "达到步数上限", end_doom_loop: "原地打转",
   link: "链接", enter: "进入", devices: "设备", letIn: "已获准访问的设备", here: "此浏览器", used: "上次使用", revoke: "撤销",
+  messages: "消息", effort: "推理强度", commands: "命令", files: "文件", keys: "快捷键", notify: "通知我", menu: "菜单", placeholder: "消息；/ 为命令，@ 为文件",
+  newLine: "换行", lastMessage: "再次编辑上一条消息", before: "上一个会话", after: "下一个会话", choices: "选项", keysBox: "在输入框中", keysAll: "任何位置", keysQuestion: "在问题上（Alt Q 跳转）",
+  today: "今天", yesterday: "昨天", week: "本周", ownWords: "用自己的话回答", answerIt: "回答",
+  qr: "链接的二维码", oneTime: "十分钟内供一个浏览器使用一次。", onlyHere: "此服务器只在本机监听。从手机访问：", fromThere: "用手机扫描，或在手机上粘贴链接。",
+  tailscale: "在本机运行；Tailscale 会加密传输。打开它打印的链接，再扫描该页面上的二维码。", tunnel: "在手机的 SSH 应用中运行，填本机名称；然后扫描二维码，或把链接粘贴到手机浏览器。",
   end_budget: "达到费用上限", end_prompt_too_long: "提示词过长", end_model_error: "模型出错", end_interrupted: "已中断",
 };
 
@@ -65,13 +75,6 @@ export function speak(language) {
 
 /** Whether the page speaks Chinese. */
 export const chinese = () => table === ZH;
-
-/** Return the time of day for what was today, the day for what was before. */
-export function when(stamp) {
-  const date = new Date(stamp);
-  const today = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString(document.documentElement.lang, today ? { hour: "2-digit", minute: "2-digit" } : { year: "numeric", month: "short", day: "numeric" });
-}
 
 /** Return the words for `key`. */
 export const t = (key) => table[key] ?? EN[key] ?? key;

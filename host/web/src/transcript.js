@@ -1,16 +1,18 @@
 // What was said: each node is drawn once; only the message that is being written grows.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { at, post } from "./api.js";
 import { Card, Child } from "./card.js";
 import { html, memo } from "./html.js";
 import { render, stream } from "./markdown.js";
 import { approvals, choose, draft, listSessions, tell } from "./state.js";
+import { count } from "./stats.js";
 import { t } from "./strings.js";
 
 export function Transcript({ shown, inside = false }) {
   const box = useRef(null);
   const nodes = shown.nodes.value;
   const results = new Map(nodes.filter((node) => node.kind === "tool").map((node) => [node.payload.call_id, node.payload]));
+  const turns = useMemo(() => ends(nodes, shown.turns.value), [nodes, shown.turns.value]);
   const undone = new Set(nodes.map((node) => node.payload.void).filter(Boolean));
   const live = nodes.some((node) => node.id === shown.live.value?.id) ? null : shown.live.value; // never beside its own node
   useSticking(box, !inside, shown);
@@ -20,7 +22,7 @@ export function Transcript({ shown, inside = false }) {
     <div class=${inside ? "transcript inside" : "transcript"} ref=${box}>
       ${shown.more.value && html`<button class="older" onClick=${() => shown.older().catch(tell)}>${t("older")}</button>`}
       <div role="log" aria-live="off">
-        ${nodes.map((node) => html`<${Item} key=${node.id} node=${node} shown=${shown} results=${results} inside=${inside} undone=${undone} />`)}
+        ${nodes.map((node) => html`<${Item} key=${node.id} node=${node} shown=${shown} results=${results} inside=${inside} undone=${undone} turn=${turns.get(node.id)} />`)}
         ${live && html`<${Live} key=${live.id} shown=${shown} />`}
       </div>
       <${Doing} shown=${shown} />
@@ -76,14 +78,34 @@ function useAnnounced(nodes) {
   return last && last.id !== first.current ? last.payload.text.slice(0, 500) : "";
 }
 
-function Item({ node, shown, results, inside, undone }) {
+/** Return the turns that have ended, by the answer that was their last: it came before the next turn began. */
+function ends(nodes, turns) {
+  const answers = nodes.filter((node) => node.kind === "assistant");
+  const all = turns.filter((turn) => turn.purpose !== "compact");
+  return new Map(all.filter((turn) => turn.ended).map((turn) => {
+    const next = all[all.indexOf(turn) + 1]?.started ?? "~";
+    return [answers.findLast((node) => node.created >= turn.started && node.created < next)?.id, turn];
+  }));
+}
+
+/** What a turn took: tokens, cost, time. */
+function Spent({ turn }) {
+  const { input = 0, output = 0 } = turn.usage;
+  const seconds = (Date.parse(turn.ended) - Date.parse(turn.started)) / 1000;
+  const time = seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  const cost = turn.cost ? ` · $${turn.cost.toFixed(turn.cost < 0.1 ? 4 : 2)}` : "";
+  return html`<span class="spent" title=${turn.model}>${input + output > 0 ? `${count(input)} → ${count(output)} ${t("tokens")}` : ""}${cost}${input + output > 0 || cost ? " · " : ""}${time}</span>`;
+}
+
+function Item({ node, shown, results, inside, undone, turn }) {
   switch (node.kind) {
     case "user":
       return html`<${Prompt} node=${node} shown=${shown} inside=${inside} />`;
     case "assistant":
       return html`
-        <${Message} node=${node} shown=${shown} />
+        <${Message} node=${node} shown=${shown} turn=${node.payload.calls.length ? null : turn} />
         ${node.payload.calls.map((call) => html`<${Card} key=${call.id} call=${call} result=${results.get(call.id)} shown=${shown} />`)}
+        ${turn && (node.payload.calls.length > 0 || !node.payload.text) && html`<p class="spending"><${Spent} turn=${turn} /></p>`}
       `;
     case "note":
       return html`<details class="note" data-node=${node.id}><summary>${t("note")}${node.payload.title ? `: ${node.payload.title}` : ""}</summary><p>${node.payload.text}</p></details>`;
@@ -127,7 +149,7 @@ const Prompt = memo(({ node, shown, inside }) => {
   `;
 }, sameNode);
 
-const Message = memo(({ node, shown }) => {
+const Message = memo(({ node, shown, turn }) => {
   const body = useRef(null);
   const { text, reasoning, calls } = node.payload;
   useLayoutEffect(() => {
@@ -139,7 +161,7 @@ const Message = memo(({ node, shown }) => {
     <article class="assistant" aria-label=${t("answer")} tabindex="-1" data-node=${node.id}>
       ${reasoning && html`<details class="reasoning"><summary>${t("reasoning")}</summary><p>${reasoning}</p></details>`}
       ${label.length > 0 && html`<small class="label">${label.join(", ")}</small>`}
-      ${text && html`<div class="markdown" ref=${body}></div>${calls.length === 0 && html`<footer><${Copy} text=${text} /></footer>`}`}
+      ${text && html`<div class="markdown" ref=${body}></div>${calls.length === 0 && html`<footer>${turn && html`<${Spent} turn=${turn} />`}<${Copy} text=${text} /></footer>`}`}
     </article>
   `;
 }, sameNode);
@@ -156,7 +178,7 @@ function Copy({ text }) {
 }
 
 function sameNode(before, after) {
-  return before.node === after.node && before.shown === after.shown;
+  return before.node === after.node && before.shown === after.shown && before.turn?.ended === after.turn?.ended;
 }
 
 /** The message that is being written: what comes is appended, nothing is drawn twice. */

@@ -196,7 +196,7 @@ class Operations:
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/ledger", {"turn": turn})
 
     async def outcomes(self, id: str) -> Any:
-        """Say how long each call ran, how much each compaction left, and what turns failed with."""
+        """Say how long each call ran, how much each compaction left, and what turns took or failed with."""
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/outcomes", {})
 
     async def session_stats(self, id: str) -> Any:

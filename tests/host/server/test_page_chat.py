@@ -56,8 +56,11 @@ def test_a_session_is_chosen_and_typed_into_before_it_exists(server: Server, tab
     page.locator(".sessions .new").click()
     page.locator(".start select.mode").select_option("full_access")
     page.locator("dialog button", has_text="Yes").click()
-    page.locator(".start label select").select_option("plan")
-    page.locator(".start input[list=all-models]").fill(f"script:{script}")
+    page.locator(".start select.who").select_option("plan")
+    page.locator(".start .model .choice").click()
+    page.locator(".start .model input").fill(f"script:{script}")
+    page.keyboard.press("Enter")
+    expect(page.locator("#message")).to_be_focused()
     before = len(server.get("/sessions"))
 
     def slowly(route: Any) -> None:
