@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -84,6 +84,8 @@ class CommandContext(Protocol):
 class SlashResult:
     """What a slash command did: `text` is shown, `prompt` is sent to the agent.
 
+    :param choices: what the user may choose now: a label with its key, ``[u]ndo``, and the text with which the command is then
+        run again.
     :param foreign: `prompt` contains text that somebody else wrote. Nothing in it counts as typed by the user: it
         attaches no files, starts no sub-agent and agrees to nothing.
     """
@@ -91,6 +93,7 @@ class SlashResult:
     text: str = ""
     prompt: str = ""
     foreign: bool = False
+    choices: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)

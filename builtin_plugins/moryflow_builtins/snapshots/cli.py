@@ -86,9 +86,15 @@ async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
     if "keep" in words:
         plan = plan.without_foreign()
     if plan.foreign or not words & {"yes", "y", "keep"}:
-        how = f"/{verb}{' step' if 'step' in words else ''}"
-        step = f"{how} keep does it and leaves alone what changed since" if plan.foreign else f"{how} yes does it"
-        return SlashResult(f"{await describe(turn, plan)}\n\n{step}")
+        step = "step " if "step" in words else ""
+        choices = (
+            {"[k]eep what changed since, and the rest": f"{step}keep"}
+            if plan.foreign
+            else {f"[{verb[0]}]{verb[1:]}": f"{step}yes"}
+        )
+        if verb == "undo" and not step:
+            choices["[l]ast step only"] = "step"
+        return SlashResult(await describe(turn, plan), choices=choices)
     return SlashResult(_summary(plan, await carry_out(turn, plan)))
 
 

@@ -16,7 +16,7 @@ from moryflow_sdk import ConfigError, Event, MoryflowError, SlashResult
 from moryflow_sdk.support.texts import visible
 
 from moryflow.kernel.outcome import RunOptions
-from moryflow.runtime.slash_lines import COMMON, run_line, slash_line
+from moryflow.runtime.slash_lines import COMMON, known_commands, run_line, slash_line
 from moryflow.runtime.subagents import whole_answer
 
 from .connection import INVALID_PARAMS, INVALID_REQUEST, EditorConnection, RpcError
@@ -141,7 +141,7 @@ class EditorSession:
 
     async def _turn(self, prompt: EditorPrompt) -> str:
         options = RunOptions(on_ask="prompt")
-        if (slash := slash_line(prompt.text)) is not None:
+        if (slash := slash_line(prompt.text, {*known_commands(self._host), *OWN_COMMANDS})) is not None:
             said = await self._command(*slash)
             prompt = prompt._replace(text=said.prompt if said else "", typed=0 if said and said.foreign else None)
             if said is not None and not said.prompt:

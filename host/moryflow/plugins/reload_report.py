@@ -78,11 +78,16 @@ class ReloadReport:
             **{name: data[name] for name in ("order_changed", "plugin_set", "ms")},
         )
 
-    def lines(self) -> list[str]:
-        """Return the lines that the user reads: one for all changes, and one for each file that could not be taken."""
-        changes = [str(change) for change in self.changed]
+    def lines(self, *, brief: bool = False) -> list[str]:
+        """Return the lines that the user reads: one for all changes, and one for each file that could not be taken.
+
+        :param brief: in a conversation: without the time, and without the rules, which the user's own answers store.
+        """
+        own = "agents.runtime.permission.rules"
+        changes = [str(change) for change in self.changed if not (brief and change.name.startswith(own))]
         changes += ["the order of hooks has changed"] if self.order_changed else []
-        first = f"reloaded in {self.ms:.0f} ms: {' · '.join(changes)}" if changes else ""
+        took = "" if brief else f" in {self.ms:.0f} ms"
+        first = f"reloaded{took}: {' · '.join(changes)}" if changes else ""
         kept = [f"kept the previous version: {error}; {self.next[file]}" for file, error in self.kept.items()]
         new = [file for file in self.waiting if file not in self.kept]  # of the others the line before says the same
         waits = [f"{file} waits: it appeared while Moryflow ran; {self.next[file]}" for file in new]

@@ -5,8 +5,10 @@ The host's own commands that work everywhere are in one table here. `chat` and e
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +37,26 @@ _EXPORT = "moryflow session export --to FILE.html"
 Confirm = Callable[[], Awaitable[bool]]
 
 
-def slash_line(text: str) -> tuple[str, str] | None:
-    """Return the command that a line names and the text after it; ``None`` if it is a prompt, as ``/etc/hosts`` is."""
+def slash_line(text: str, known: Container[str] = ()) -> tuple[str, str] | None:
+    """Return the command that a line names and the text after it; ``None`` if it is a prompt, as ``/etc/hosts`` is.
+
+    :param known: the names of commands; another name that is a place of this machine, as ``/tmp`` is, makes a prompt too.
+    """
     found = _LINE.fullmatch(text)
-    return (found[1], (found[2] or "").strip()) if found else None
+    if found is None or (found[1] not in known and os.path.lexists(f"/{found[1]}")):
+        return None
+    return found[1], (found[2] or "").strip()
+
+
+def with_choices(name: str, done: SlashResult) -> str:
+    """Return what a command says, and how to type each of its choices."""
+    hints = (f"/{name} {text}: {label.replace('[', '').replace(']', '')}" for label, text in done.choices.items())
+    return "\n".join(filter(None, (done.text, *hints)))
+
+
+def known_commands(host: Host) -> set[str]:
+    """Return the names of the commands that work on every surface."""
+    return {*COMMON, *_theirs(host)}
 
 
 def _theirs(host: Host) -> dict[str, str]:
@@ -116,4 +134,5 @@ async def run_line(
                 raise ConfigError("/share takes a name only in chat", next_step=_EXPORT)
             return SlashResult(text=f"written to {await _share(host, session)}")
         case _:
-            return await run_slash(host, session, name, text)
+            done = await run_slash(host, session, name, text)
+            return replace(done, text=with_choices(name, done), choices={})

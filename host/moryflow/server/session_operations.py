@@ -29,7 +29,7 @@ from moryflow.runtime.documents import (
 from moryflow.runtime.session_commands import compact_now, delete_session, record_label
 from moryflow.runtime.session_commands import undo as void_compaction
 from moryflow.runtime.session_stats import collect_outcomes, collect_stats
-from moryflow.runtime.slash_lines import run_line, slash_line
+from moryflow.runtime.slash_lines import known_commands, run_line, slash_line
 from moryflow.runtime.turn_result import AnswerSchema
 from moryflow.store import SessionRow
 
@@ -373,7 +373,7 @@ async def prompt(
     A text that is a slash command is run as one and reaches no model; `turn` is null unless the command gives a prompt.
     """
     said: dict[str, Any] | None = None
-    if typed != 0 and (line := slash_line(text)) is not None:
+    if typed != 0 and (line := slash_line(text, known_commands(at.service.host))) is not None:
         said = await _slash(at, id, *line)
         if not said["prompt"]:
             return {**said, "turn": None}

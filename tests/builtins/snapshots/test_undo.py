@@ -132,7 +132,7 @@ def test_slash_undo_shows_the_diff_before_it_does_it(desk):
         cwd=desk.vault, env={**os.environ, "MORYFLOW_HOME": str(desk.home)}, input=lines, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert "- a.txt" in done.stderr and "/undo yes does it" in done.stderr
+    assert "- a.txt" in done.stderr and "/undo yes: undo" in done.stderr
     assert "undone: write it; 1 file restored" in done.stderr
     assert "nothing to redo" in done.stderr
     assert not (desk.vault / "a.txt").exists()

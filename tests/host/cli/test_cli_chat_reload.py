@@ -52,7 +52,7 @@ def test_a_new_file_with_tools_is_told_of_at_the_prompt(cli: Any, at_prompt: Beg
     save(cli.home / "tools" / "fresh.py")
     terminal.expect("fresh.py waits: it appeared while Moryflow ran; moryflow tool allow fresh.py")
     terminal.type("/tools\r")
-    terminal.expect("tools/fresh.py is new. Did you put it there, and may it run? [y/N]")
+    terminal.expect("tools/fresh.py is new. Did you put it there, and may it run?")
     terminal.type("n\r")
     terminal.expect("tools/fresh.py waits; moryflow tool allow fresh.py")
     assert terminal.quit() == 0
@@ -65,7 +65,7 @@ def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_prompt: Begin
     save(cli.home / "plugins" / "fresh.py")
     terminal.expect("waits for your consent")
     terminal.type("/tools\r")
-    terminal.expect("may it run? [y/N]")
+    terminal.expect("may it run?")
     terminal.type(f"{answer}\r")
     if there:
         terminal.expect("tool greet: added")
@@ -81,7 +81,7 @@ def test_a_save_while_a_question_waits_leaves_the_question_alone(cli: Any, at_pr
     save(cli.home / "plugins" / "fresh.py")
     terminal.expect("waits for your consent")
     terminal.type("hello\r")
-    terminal.expect("may it run? [y/N]")
+    terminal.expect("may it run?")
     (cli.home / "tools").mkdir(mode=0o700)
     save(cli.home / "tools" / "another.py")
     terminal.expect("another.py waits")
@@ -91,6 +91,6 @@ def test_a_save_while_a_question_waits_leaves_the_question_alone(cli: Any, at_pr
     assert "waiting for the model" not in terminal.raw.partition("another.py waits")[2].partition("enable fresh")[0]
     terminal.expect("fine")
     terminal.type("/quit\r")
-    terminal.expect("may it run? [y/N]")
+    terminal.expect("may it run?")
     terminal.type("n\r")
     assert terminal.end() == 0

@@ -80,7 +80,7 @@ def test_the_content_of_a_new_file_and_the_diff_of_another_are_shown(editor: Any
     terminal.expect("    new.txt\n  │ new file, 2 lines\n  │ +one\n  │ +\\u202etwo\n  ! ")
     assert not (editor.vault / "new.txt").exists()
     terminal.type("o\n")
-    terminal.expect("    a.py\n  │ +1 -1 lines\n  │ @@ -1,3 +1,3 @@\n  │  import os\n  │  \n  │ -x = 1\n  │ +x = 2\n")
+    terminal.expect("    a.py\n  │ +1 -1 lines\n  │ 1   import os\n  │ 2   \n  │ 3 - x = 1\n  │ 3 + x = 2\n")
     terminal.type("n\n")
     assert terminal.end() == 0
     assert ((editor.vault / "new.txt").read_text(), (editor.vault / "a.py").read_text()) == (
@@ -163,15 +163,15 @@ def test_after_each_edit_its_path_and_a_short_diff_are_shown(cli: Any, at_termin
     if command == "chat":
         terminal.expect("\n>")
         terminal.type("go\r")
-    terminal.expect("  │ vault:/new.txt: new file, +60 -0 lines\n  │ @@ -0,0 +1,60 @@\n  │ +line 0\n")
+    terminal.expect("  │ new.txt: new file, +60 -0 lines\n  │  1 + line 0\n")
     terminal.expect("  │ … 46 more lines …\n")
-    terminal.expect("  │ +line 59\n")
-    terminal.expect("  │ vault:/a.py: +2 -1 lines\n  │ @@ -1,3 +1,4 @@\n  │  import os\n  │  \n")
-    terminal.expect("  │ -x = 1\n  │ +? write wants to\n  │ +\\u202e\n")
-    terminal.expect("  │ vault:/a.py: +1 -1 lines\n")
-    terminal.expect("  │ vault:/b.txt: +1 -1 lines\n  │ @@ -1 +1 @@\n  │ -b\n  │ +c\n")
-    terminal.expect("  │ vault:/b.txt → vault:/d.txt: moved\n")
-    terminal.expect("  │ vault:/d.txt: deleted\n")
+    terminal.expect("  │    + line 59\n")
+    terminal.expect("  │ a.py: +2 -1 lines\n  │ 1   import os\n  │ 2   \n")
+    terminal.expect("  │ 3 - x = 1\n  │ 3 + ? write wants to\n  │ 4 + \\u202e\n")
+    terminal.expect("  │ a.py: +1 -1 lines\n")
+    terminal.expect("  │ b.txt: +1 -1 lines\n  │ 1 - b\n  │ 1 + c\n")
+    terminal.expect("  │ b.txt → d.txt: moved\n")
+    terminal.expect("  │ d.txt: deleted\n")
     terminal.expect("done")
     if command == "chat":
         assert terminal.quit() == 0

@@ -27,7 +27,7 @@ def test_ctrl_c_between_the_prompt_and_its_turn_ends_neither(cli: Any, at_prompt
         terminal.rest(wait / 1000)
         terminal.interrupt()
         terminal.rest(0.4)
-    terminal.type("/mode\r")
+    terminal.type("/mode agent\r")
     terminal.expect("mode: agent")
     terminal.type("/quit\r")
     terminal.expect("goes on from here")
@@ -85,7 +85,7 @@ def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_prompt: Beg
     terminal.wait_until_it_waits()  # the question stands there a moment before its answer is read
     terminal.interrupt()
     terminal.expect("stopped")
-    terminal.type("/mode\r")
+    terminal.type("/mode agent\r")
     terminal.expect("mode: agent")
     assert terminal.quit() == 0
 

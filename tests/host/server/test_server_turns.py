@@ -42,7 +42,7 @@ def test_a_session_from_its_beginning_to_its_end(shared: Server) -> None:
     assert shared.post(f"/sessions/{session}/switch", {"node": "here"})["active"] == labelled["node"]
     assert [message["role"] for message in shared.get(f"/sessions/{session}/messages")["messages"]] == ["user", "assistant"]
     assert shared.get(f"/sessions/{session}/context")["tokens"] > 0
-    assert "yes does it" in shared.post(f"/sessions/{session}/undo", {"how": "show"})["text"]
+    assert "/undo yes: undo" in shared.post(f"/sessions/{session}/undo", {"how": "show"})["text"]
     assert shared.post(f"/sessions/{session}/undo")["text"].startswith("undone")
     assert shared.post(f"/sessions/{session}/redo")["text"].startswith("redone")
     lines = shared.ask("GET", f"/sessions/{session}/export")

@@ -73,7 +73,7 @@ class AttachedChatHost:
     def _note(self, event: Event) -> None:
         """Take note of a reload in the server, and of a change to the open session."""
         if event.type == "reload":
-            self._in_background(lambda: self._show_reload(ReloadReport.of_event(event.data).lines()))
+            self._in_background(lambda: self._show_reload(ReloadReport.of_event(event.data).lines(brief=True)))
         elif event.type in BETWEEN and event.session == self._session.id:
             self._in_background(self._fetch_row)
 
@@ -173,8 +173,8 @@ class AttachedChatHost:
 
     # ------------------------------------------------------------ to look at
 
-    async def model(self) -> str:
-        return str((await self._server.init(self._session.id))["model"])
+    async def model(self) -> tuple[str, int]:
+        return str((await self._server.init(self._session.id))["model"]), 0
 
     async def session(self, name: str) -> SessionRow:
         return _row_of(SessionRow, await self._server.session(name, limit=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
@@ -55,12 +56,16 @@ class LineCompleter(Completer):
     """Completes a line of a conversation. Files that git ignores are left out.
 
     :param files: lists the files of the vault, by path relative to the vault.
-    :param commands: returns each command that may follow a slash, with what it does.
+    :param commands: returns each command that may follow a slash, with what it does, the most useful first.
+    :param past: the lines that were typed before; the commands among them are offered first.
     """
 
-    def __init__(self, files: Callable[[], Iterable[str]], commands: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(
+        self, files: Callable[[], Iterable[str]], commands: Callable[[], Mapping[str, str]], past: Iterable[str] = ()
+    ) -> None:
         self._list = files
         self._commands = commands
+        self._used = Counter(line[1:].split(maxsplit=1)[0] for line in past if re.match(r"/\w", line))
         self._listed = 0.0
         self._files: list[str] = []
 
@@ -81,9 +86,15 @@ class LineCompleter(Completer):
             yield found
 
     def _slash(self, text: str) -> Iterator[Completion]:
-        for name, does in sorted(self._commands().items()):
-            if name.startswith(text[1:]):
-                yield Completion(name, start_position=1 - len(text), display=f"/{name}", display_meta=does)
+        known, typed = self._commands(), text[1:].lower()
+        fuzzy = re.compile(".*?".join(map(re.escape, typed)), re.IGNORECASE)
+        place = {name: number for number, name in enumerate(known)}
+
+        def order(name: str) -> tuple[object, ...]:
+            return not name.lower().startswith(typed), typed not in name.lower(), -self._used[name], place[name]
+
+        for name in sorted((name for name in known if fuzzy.search(name)), key=order):
+            yield Completion(name, start_position=1 - len(text), display=f"/{name}", display_meta=known[name])
 
     def _paths(self) -> list[str]:
         if time.monotonic() - self._listed > FRESH:

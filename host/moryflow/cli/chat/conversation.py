@@ -15,11 +15,12 @@ from moryflow_sdk import MoryflowError, SlashResult
 from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
-from moryflow.cli.terminal import first_line, say
+from moryflow.cli.terminal import ending, first_line, say
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
-from moryflow.cli.terminal.stdin import attachment, discard_typed, question
+from moryflow.cli.terminal.stdin import attachment, question
 from moryflow.plugins.consent import consent_command
+from moryflow.runtime.slash_lines import slash_line
 
 from . import LineSource, TurnPrompt, mentioned
 from .slash import BUILDER, PLANNER, Quit, Slash, in_chat
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-YES = ("y", "yes")
+KEYS = """\
+  Enter sends            Alt-Enter new line      Ctrl-X Ctrl-E editor
+  / commands             @ files                 ! runs your own command
+  Up earlier lines       Ctrl-R searches them    Ctrl-V pastes an image
+  Tab next agent         Shift-Tab mode          Ctrl-O shows what was folded
+  Esc stops the turn     Ctrl-D ends             Up, in a turn: what waits"""
 
 
 class Conversation(Talk):
@@ -42,6 +48,9 @@ class Conversation(Talk):
         super().__init__(host, flags, chosen)
         self._slash = Slash(self)
         self._code = 0
+        self._ran: list[dict[str, str]] = []
+        """What the user's own commands printed, until the next prompt takes it along."""
+        self._model, self._window, self._used = "", 0, 0
         self._view.in_place = self._in_chat
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
         host.subscribe(self._asker or self._view)
@@ -49,6 +58,10 @@ class Conversation(Talk):
     @property
     def waiting(self) -> list[str]:
         return self._asker.waiting if self._asker is not None else []
+
+    def question_called(self, name: str) -> str:
+        numbers = self._asker.numbers if self._asker is not None else {}
+        return next((approval for approval, number in numbers.items() if name == str(number)), name)
 
     def commands(self) -> dict[str, str]:
         return self._slash.commands()
@@ -72,8 +85,7 @@ class Conversation(Talk):
             if at_terminal:
                 self._asker.pause_asking()
         if told:
-            about = (host.agent, await host.model(), host.mode, host.row.vault, host.place)
-            say(f"{' · '.join(filter(None, about))} · /help, Ctrl-D ends")
+            say(f"{' · '.join(filter(None, (short_path(host.row.vault), host.place)))} · /help, ? for keys, Ctrl-D ends")
         await self.recall()
         await host.start(self._reloaded)
         if at_terminal:  # input of a closed terminal may end before SIGHUP comes; SIGHUP must not kill us then
@@ -88,7 +100,9 @@ class Conversation(Talk):
             if unsent:
                 say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
             if told:
-                say(f"moryflow chat{' --attach' if host.place else ''} -r {host.row.id} goes on from here")
+                here = Path(host.row.vault) == (self.flags.vault or Path.cwd()).resolve() and not host.row.parent
+                which = "-c" if here else f"-r {host.row.id}"
+                say(f"moryflow chat{' --attach' if host.place else ''} {which} goes on from here")
         return 0 if at_terminal else self._code
 
     async def _talk(self) -> None:
@@ -106,7 +120,7 @@ class Conversation(Talk):
             # Code that appeared while this conversation runs: an agent may have written it.
             waiting = self.host.waiting()
             for item in waiting if self._source.interactive else ():
-                if await self._confirmed(question(item)):
+                if await self.confirmed(question(item)):
                     await self.host.give(item)
                 else:
                     say(f"{item} waits; {consent_command(item)}")
@@ -144,14 +158,11 @@ class Conversation(Talk):
         for line in lines:
             self._asker.tell(partial(say, line)) if self._asker is not None else say(line)
 
-    async def _confirmed(self, text: str) -> bool:
-        discard_typed()
-        return (await self._source.answer(f"{text} [y/N] ")).strip().lower() in YES
-
     async def _line(self) -> str | None:
         if not self._source.interactive:
             return await self._source.line(self._prompt)
         self._view.rest()
+        self._model, self._window = await self.host.model()
         try:
             return await self._stoppable(self._source.line(self._prompt))
         except click.Abort:
@@ -179,10 +190,43 @@ class Conversation(Talk):
     async def _run_line(self, line: str) -> None:
         if line.lower() == BUILDER and self.host.agent == PLANNER:  # this one word hands a plan over
             line = f"/{BUILDER}"
-        result = await self._slash.take(line) if line.startswith("/") else SlashResult(prompt=line)
+        if self._source.interactive and line.startswith("!"):
+            await self._own_command(line[1:].strip())
+            return
+        if self._source.interactive and line == "?":
+            self.show_keys()
+            return
+        known = self._slash.known()
+        slash = ("help", "") if line == "/" else slash_line(line, known)
+        if slash is not None and slash[0] not in known:
+            self.propose(line)
+        result = await self._slash.take(*slash) if slash is not None else SlashResult(prompt=line)
         self._view.session = self.host.row.id
         if result.prompt:
             await self.turn(result.prompt, foreign=result.foreign)
+
+    def show_keys(self) -> None:
+        say(KEYS)
+
+    async def _own_command(self, command: str) -> None:
+        """Run a command of the user's; what it prints goes with the next prompt, and ``!`` alone takes that back."""
+        from .own_command import run_own
+
+        if not command:
+            say("what your commands printed does not go with the next prompt" if self._ran else "!COMMAND runs it here")
+            self._ran = []
+            return
+        self._ran.append(await run_own(command, Path(self.host.row.vault)))
+        self._view.note("goes with your next prompt; ! alone leaves it out")
+
+    def status(self) -> str:
+        """Return the line below the input: who answers, how, and what it has taken."""
+        host, used = self.host, self._view.totals_so_far
+        share = f"{used.context * 100 // self._window}% of {self._window // 1000}k" if self._window and used.context else ""
+        cost = f"${used.cost:.4f}" if used.cost else ""
+        stops = "Esc stops" if self._view.typing else "? keys"
+        mode = "full access" if host.mode == "full_access" else "asks first"
+        return " · ".join(filter(None, (host.agent, mode, ending(self._model, 40), share, cost, stops)))
 
     async def turn(self, text: str | None, *, foreign: bool = False) -> None:
         """Run one turn, or continue without a new prompt. Ctrl-C stops the turn, not the program.
@@ -193,7 +237,8 @@ class Conversation(Talk):
         with Stopping(self.host.cancel) as stopping, self.typing(), self._questions():
             own = text if at_terminal and not foreign else None
             files, images = attachments(own, Path(self.host.row.vault)) if own else ([], [])
-            prompt = TurnPrompt(text, files, images, 0 if foreign else None, on_ask(self.chosen), stays=at_terminal)
+            ran, self._ran = (self._ran, []) if own else ([], self._ran)
+            prompt = TurnPrompt(text, [*ran, *files], images, 0 if foreign else None, on_ask(self.chosen), stays=at_terminal)
             result = await self.host.turn(prompt, self.chosen)
         self._view.finish(result.text)
         if at_terminal:
@@ -218,6 +263,12 @@ class Conversation(Talk):
             yield
         finally:
             self._asker.pause_asking()
+
+
+def short_path(path: str) -> str:
+    """Return a path with ``~`` in place of the user's home."""
+    home = str(Path.home())
+    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
 
 
 def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:

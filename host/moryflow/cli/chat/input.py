@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,9 @@ from prompt_toolkit.application.current import get_app
 from prompt_toolkit.completion import DynamicCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Always, Condition, has_completions
-from prompt_toolkit.history import FileHistory, InMemoryHistory
-from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.output import create_output
-from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
 from moryflow.cli.terminal import brief, cut, streams, terminal_width, use_colour
@@ -36,6 +35,7 @@ from moryflow.cli.terminal.stdin import ALONE, LETTERS, PASTED
 from . import LineSource, PickItem
 from .clipboard import Clipboard, image_of
 from .completion import ItemCompleter, LineCompleter, completed
+from .console import COLOURS, Keys, LongHistory, Printer
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 # Seconds after its start in which the input still gets what was typed before it was there.
 AHEAD = 0.25
-# Seconds for which texts are collected before they are printed above the input.
-BUNDLE = 0.02
 # Seconds within which a second Ctrl-C at an empty input ends the conversation.
 TWICE = 2.0
 # Seconds without a key after which the user who was typing when a question came is taken to have read the question.
@@ -55,6 +53,10 @@ PAUSE = 0.5
 ECHOED = 10
 # Seconds between two frames of the status line.
 FRAME = 0.12
+# A paste of more lines is folded.
+PASTE_LINES = 9
+# How a paste that is folded stands in the input.
+FOLDED = re.compile(r"\[\d+ lines pasted(?: \d+)?\]")
 
 
 class TerminalInput(LineSource):
@@ -63,7 +65,7 @@ class TerminalInput(LineSource):
     :param history: the file with the input history; without one, the history is kept in memory.
     :param files: lists the files of the vault, by path relative to the vault.
     :param commands: returns each command that may follow a slash, with what it does.
-    :param tab: what Tab does at an empty input.
+    :param tab: what Tab does at an empty input; `status` returns the line below it, and `keys` prints the keys.
     """
 
     interactive = True
@@ -74,8 +76,10 @@ class TerminalInput(LineSource):
         files: Callable[[], Iterable[str]],
         commands: Callable[[], Mapping[str, str]],
         tab: Callable[[], Coroutine[Any, Any, None]],
+        status: Callable[[], str],
+        keys: Callable[[], None],
     ) -> None:
-        self._commands, self._tab = commands, tab
+        self._commands, self._tab, self._show_keys = commands, tab, keys
         self._view: TerminalView | None = None  # of the running turn; the next attribute is that of the last turn
         self._last_view: TerminalView | None = None
         self._stop: Callable[[], None] = lambda: None
@@ -94,25 +98,31 @@ class TerminalInput(LineSource):
         self._draft = Document()
         self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()
+        self._ends = False  # Ctrl-D was pressed while a turn ran
+        self._pastes: dict[str, str] = {}
+        """The pastes that are folded, by what stands for them in the input; `_typed` are sent lines as they stood there."""
+        self._typed: dict[str, str] = {}
         self._arrived = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
-        self._printer: _Printer | None = None
+        self._printer: Printer | None = None
         out = streams.stdout()  # elsewhere, the answers may go; this holds until the program ends
         create_app_session(output=create_output(out if out.isatty() else streams.stderr())).__enter__()
-        lines = LineCompleter(files, commands)
+        past = LongHistory(history, self._unfolded) if history else InMemoryHistory()
+        lines = LineCompleter(files, commands, [*past.load_history_strings()])
         self._session: PromptSession[str] = PromptSession(
             message=self._above,
             multiline=True,
             prompt_continuation="  ",
-            history=FileHistory(str(history)) if history else InMemoryHistory(),
+            history=past,
             completer=DynamicCompleter(lambda: self._items or lines),
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=8,
             key_bindings=self._bindings(),
-            style=Style.from_dict({"dim": "dim"}),
+            style=Style.from_dict(COLOURS),
+            bottom_toolbar=lambda: f" {cut(status(), (terminal_width() or 80) - 2)}",
             erase_when_done=True,
             enable_suspend=True,
-            input=_Keys(sys.stdin),
+            input=Keys(sys.stdin),
         )
         self._buffer = self._session.default_buffer
         self._session.app.ttimeoutlen = 0.05  # short: Esc stops a turn, and a terminal sends keys that begin with it at once
@@ -124,18 +134,18 @@ class TerminalInput(LineSource):
     async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, ``None`` at the end; lines that were typed while a turn ran come first."""
         self._prompt_text = prompt
-        while not self._queue:
+        while not self._queue and not self._ends:
             self._read()
             self._arrived.clear()
             await self._arrived.wait()
         await self.close()
-        line = self._queue.popleft()
+        line = self._queue.popleft() if self._queue else None
         if line:
             bold, end = ("\x1b[1m", "\x1b[0m") if use_colour(sys.stderr) else ("", "")
-            lines = visible(line, keep="\n\t").split("\n")
+            lines = visible(self._typed.pop(line, line), keep="\n\t").split("\n")
             rest = [f"… +{len(lines) - ECHOED:,} lines"] if len(lines) > ECHOED + 1 else lines[ECHOED:]
             echo = "\n  ".join([*lines[:ECHOED], *rest])
-            sys.stderr.write(f"{bold}{prompt()}{echo}{end}\n")
+            sys.stderr.write(f"\n{bold}{prompt()}{echo}{end}\n\n")
         return line
 
     async def answer(self, keys: str) -> str:
@@ -201,7 +211,7 @@ class TerminalInput(LineSource):
 
     async def _read_line(self) -> None:
         if self._printer is None:
-            self._printer = _Printer()
+            self._printer = Printer()
         try:
             text = await self._session.prompt_async(  # its exception handler waits for Enter, though the terminal is gone
                 default=self._draft, handle_sigint=False, pre_run=self._note_start, set_exception_handler=False
@@ -213,7 +223,13 @@ class TerminalInput(LineSource):
             self._draft = self._buffer.document  # empty, unless the terminal is gone
             self._put(None)
             return
-        self._put(text)
+        whole = self._unfolded(text)
+        self._typed[whole] = text
+        self._put(whole)
+
+    def _unfolded(self, text: str) -> str:
+        """Return a text with the pastes in place of what stands for them."""
+        return FOLDED.sub(lambda found: self._pastes.get(found[0], found[0]), text)
 
     def _put(self, line: str | None) -> None:
         self._queue.append(line)
@@ -267,6 +283,7 @@ class TerminalInput(LineSource):
         columns = terminal_width() or 80
         live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
         waiting = [f"  queued: {visible(brief(line))}" for line in self._queue if line]
+        waiting[-1:] = [f"{line} · Up edits it" for line in waiting[-1:]]
         shown = [("class:dim", f"{cut(line, columns)}\n") for line in (*live, *waiting)]
         return [*shown, ("", self._prompt_text() if self._answer is None else self._keys)]
 
@@ -302,11 +319,23 @@ class TerminalInput(LineSource):
         keys.add("c-c")(lambda _: self._clear())
         keys.add("tab", filter=~asked & Condition(self._is_command))(lambda _: self._complete_command())
         keys.add("tab", filter=Condition(self._is_empty) & ~asked & ~works)(lambda _: self._tab())  # redrawn at its end
+        keys.add("s-tab", filter=Condition(self._is_empty) & ~asked & ~works)(lambda event: self._send("/mode"))
+        keys.add("?", filter=Condition(self._is_empty) & ~asked)(lambda _: self._show_keys())
+        keys.add("c-d", filter=Condition(self._is_empty) & ~asked & works)(lambda _: self._stop_and_end())
         keys.add("c-d", filter=asked & Condition(self._is_empty))(lambda _: self._settle(""))
         keys.add("escape", filter=works | has_completions | asked, eager=alone)(lambda _: self._leave())
         keys.add("up", filter=works & ~asked & Condition(self._has_queued))(lambda _: self._take_back())
         keys.add("c-o")(lambda _: self._show_last())
         return keys
+
+    def _send(self, line: str) -> None:
+        self._buffer.text = line
+        self._buffer.validate_and_handle()
+
+    def _stop_and_end(self) -> None:
+        self._ends = True
+        self._arrived.set()
+        self._stop()
 
     def _is_empty(self) -> bool:
         return not self._buffer.text
@@ -330,14 +359,19 @@ class TerminalInput(LineSource):
             self._buffer.start_completion()
 
     def _enter(self) -> None:
-        """Send the line, or the answer; behind a chosen file only close the list."""
+        """Send the line, or the answer. Of a command that is half typed, the first that fits is meant."""
         completing, self._last_key = self._buffer.complete_state, 0.0
         if self._answer is not None:  # the other lines of a paste must not follow at once: they belong to the answer
             self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._answer_line)
-        elif completing and completing.current_completion and not self._is_command():
-            self._buffer.complete_state = None
+        elif completing and not completing.current_completion and self._is_command() and self._half_typed():
+            self._buffer.apply_completion(completing.completions[0])
+            self._buffer.validate_and_handle()
         elif self._buffer.text.strip():
             self._buffer.validate_and_handle()
+
+    def _half_typed(self) -> bool:
+        """Whether the input is a slash and a word that is no command yet."""
+        return self._buffer.text[1:] not in self._commands() and " " not in self._buffer.text and len(self._buffer.text) > 1
 
     def _answer_line(self) -> None:
         self._enter_timer = None
@@ -382,7 +416,13 @@ class TerminalInput(LineSource):
     def _paste(self, text: str) -> None:
         """Insert what was pasted. The path of an image, which a terminal pastes when one is dropped, becomes an attachment."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        self._buffer.insert_text((self._answer is None and image_of(text)) or text)
+        text = (self._answer is None and image_of(text)) or text
+        if self._answer is None and (lines := text.rstrip("\n").count("\n") + 1) > PASTE_LINES:
+            same = sum(name.startswith(f"[{lines} lines pasted") for name in self._pastes)
+            name = f"[{lines} lines pasted{f' {same + 1}' if same else ''}]"
+            self._pastes[name] = text
+            text = name
+        self._buffer.insert_text(text)
 
     async def _paste_image(self) -> None:
         self._buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
@@ -428,29 +468,3 @@ class TerminalInput(LineSource):
 
 class _Pause(Exception):
     """Ends the input for a while; its draft is kept."""
-
-
-class _Keys(Vt100Input):
-    """The keys of the terminal, which are not echoed while something is printed above the input either."""
-
-    def cooked_mode(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-class _Printer(StdoutProxy):
-    """Replaces both standard streams while the input is shown, and prints text above it; a redirected output stays."""
-
-    def __init__(self) -> None:
-        super().__init__(BUNDLE, raw=True)
-        self._streams = streams.stdout(), streams.stderr()
-        stream: Any = self
-        streams.use(stream if self._streams[0].isatty() else self._streams[0], stream)
-        streams.restore()
-
-    def write(self, data: str) -> int:
-        return super().write(streams.without_secrets(data))
-
-    def close(self) -> None:
-        super().close()
-        streams.use(*self._streams)
-        streams.restore()

@@ -83,7 +83,7 @@ class LocalChatHost:
         return {one.name: one.help for one in self._host.plugin_set.commands.values() if one.slash is not None}
 
     async def start(self, tell: Callable[[list[str]], None]) -> None:
-        self._reloader = Reloader(self._host, lambda report: tell(report.lines()))
+        self._reloader = Reloader(self._host, lambda report: tell(report.lines(brief=True)))
         self._reloader.start()
 
     async def aclose(self) -> None:
@@ -130,8 +130,10 @@ class LocalChatHost:
 
     # ------------------------------------------------------------ to look at
 
-    async def model(self) -> str:
-        return self._host.choose_model(self._session)[1].id
+    async def model(self) -> tuple[str, int]:
+        """Return the model that answers next, and the tokens of its window; 0 if that is not known."""
+        found = self._host.choose_model(self._session)[1]
+        return found.id, found.context_window or 0
 
     async def session(self, name: str) -> SessionRow:
         return await with_title(self._host.store, await self._host.store.session(name))

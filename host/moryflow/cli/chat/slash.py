@@ -14,7 +14,7 @@ from moryflow.approvals import OFFERED, answer_of
 from moryflow.cli.commands.session_history import REMOVE, compaction_text, context_text, lines_of, switch_text
 from moryflow.cli.options import EFFORTS
 from moryflow.cli.terminal import columns, first_line, say, terminal_width
-from moryflow.runtime.slash_lines import COMMON
+from moryflow.runtime.slash_lines import COMMON, with_choices
 
 from . import PickItem
 
@@ -29,6 +29,7 @@ class Quit(Exception):
     """The user wants to end the conversation."""
 
 
+_SHORT = {"exit": "quit", "q": "quit", "?": "help"}
 # The commands of the shell that a next step may name, and the slash command that does the same here.
 _SAME = {
     "session list": "/sessions", "session tree": "/tree", "session context": "/context", "session compact": "/compact",
@@ -49,6 +50,9 @@ def in_chat(text: str, session: str) -> str:
         return slash if named in ("", session) else found[0]
 
     return _SHELL.sub(same, text).replace(" with -m", " with /model")
+
+
+_MODES = {"agent": "asks before what no rule allows", "full_access": "asks nothing; explicit denies stay"}
 
 
 class Slash:
@@ -89,40 +93,59 @@ class Slash:
             "quit": ("end the conversation", self._quit),
         }
 
-    async def take(self, line: str) -> SlashResult:
+    def known(self) -> set[str]:
+        """Return every word that is a command behind a slash."""
+        return {*_SHORT, *self.commands()}
+
+    async def take(self, name: str, rest: str) -> SlashResult:
         """Run a slash command; its result may hold a prompt that is to be sent to the agent."""
-        name, _, rest = line[1:].partition(" ")
-        name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
+        name = _SHORT.get(name, name)
         if name in self._own:
-            await self._own[name][1](rest.strip())
+            await self._own[name][1](rest)
             return SlashResult()
         if name in self._talk.host.commands:
-            result = await self._talk.host.command(name, rest.strip())
-            if result.text:
-                say(result.text)
-            return result
+            return await self._of_plugin(name, rest)
         if name in self._agents.agents():
-            return SlashResult(prompt=await self._agents.switch(name, rest.strip()))
+            return SlashResult(prompt=await self._agents.switch(name, rest))
         hint = did_you_mean(name, self.commands(), "/") or "; /help lists them"
         say(f"there is no /{name}{hint}")
         return SlashResult()
+
+    async def _of_plugin(self, name: str, rest: str) -> SlashResult:
+        """Run a command of a plugin, and again with what the user chooses if it offers choices."""
+        result = await self._talk.host.command(name, rest)
+        while result.choices and self._talk.interactive:
+            self._talk.show_change(result.text)
+            key = (await self._talk.answer(f"  {' '.join(result.choices)} [n]o > ")).strip().lower()
+            chosen = next((text for label, text in result.choices.items() if key and f"[{key}]" in label), None)
+            if chosen is None:
+                say("nothing was done")
+                return SlashResult()
+            result = await self._talk.host.command(name, chosen)
+        if shown := with_choices(name, result):
+            say(shown)
+        return result
 
     def commands(self) -> dict[str, str]:
         """Return each command that may follow a slash, with what it does; the host's own come first and win."""
         agents = {name: f"let this agent go on: {text}" for name, text in self._agents.agents().items()}
         own = {name: text for name, (text, _) in self._own.items()}
-        return {**own, **{name: text for name, text in {**agents, **self._talk.host.commands}.items() if name not in own}}
+        return {**own, **{name: text for name, text in {**self._talk.host.commands, **agents}.items() if name not in own}}
 
     async def _help(self, _: str) -> None:
         say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
 
     async def _mode(self, mode: str) -> None:
-        from moryflow.cli.commands.run import confirm_mode
+        from moryflow.cli.commands.run import FULL_ACCESS, confirm_mode
 
         talk = self._talk
-        if mode:
-            if mode == "full_access" and talk.host.mode != mode:
+        mode = mode or await talk.pick("mode", [PickItem(name, f"{name}  {text}") for name, text in _MODES.items()]) or ""
+        if mode == "full_access" != talk.host.mode and not talk.flags.yes:
+            if not talk.interactive:
                 confirm_mode(mode, talk.flags)
+            elif not await talk.confirmed(FULL_ACCESS):
+                raise ConfigError("full_access was not confirmed", next_step="/mode full_access, then y")
+        if mode:
             await talk.host.change(mode=mode)
         say(f"mode: {talk.host.mode}")
 
@@ -131,7 +154,7 @@ class Slash:
         if name := name or await self._picked_model():
             await talk.host.change(model=name)
             talk.choose(model=name)
-        say(f"model: {await talk.host.model()}")
+        say(f"model: {(await talk.host.model())[0]}")
 
     async def _effort(self, word: str) -> None:
         talk = self._talk
@@ -177,11 +200,12 @@ class AgentCommands:
 
     async def agent(self, name: str) -> None:
         talk = self._talk
-        if name:
-            await talk.host.change(agent=name)
-            talk.choose(agent=name)
+        picked = name or await talk.pick("agent", [PickItem(one, f"{one}  {text}") for one, text in self.agents().items()])
+        if picked:
+            await talk.host.change(agent=picked)
+            talk.choose(agent=picked)
         say(f"agent: {talk.host.agent}")
-        if not name:
+        if picked is None:
             say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
 
     async def switch(self, name: str, rest: str) -> str:
@@ -214,6 +238,7 @@ class AgentCommands:
     async def reply(self, rest: str) -> None:
         host = self._talk.host
         approval, _, words = rest.partition(" ")
+        approval = self._talk.question_called(approval)
         if not approval.startswith("ap_"):
             waiting = self._talk.waiting
             approval, words = waiting[0] if len(waiting) == 1 else "", rest
@@ -232,7 +257,7 @@ class AgentCommands:
         from moryflow.cli.commands.approval import open_questions, whole_question
 
         host, waiting = self._talk.host, self._talk.waiting
-        approval = approval or (waiting[0] if len(waiting) == 1 else "")
+        approval = self._talk.question_called(approval) or (waiting[0] if len(waiting) == 1 else "")
         if approval:
             say(whole_question(await host.approval(approval)))
         else:
@@ -266,7 +291,7 @@ class SessionCommands:
     async def new(self, _: str) -> None:
         talk = self._talk
         await talk.host.new(agent=talk.chosen.agent, model=talk.chosen.model)
-        say(f"new session {talk.host.row.id}")
+        say("new session" if talk.interactive else f"new session {talk.host.row.id}")
 
     async def sessions(self, name: str) -> None:
         talk = self._talk
@@ -277,7 +302,8 @@ class SessionCommands:
             say("that is this session")
             return
         await talk.host.open(name, talk.chosen.model)
-        say(f"session {talk.host.row.id}")
+        if not talk.interactive:
+            say(f"session {talk.host.row.id}")
         await talk.recall()
 
     async def _picked_session(self) -> str:
@@ -318,7 +344,10 @@ class SessionCommands:
         talk, before = self._talk, self._talk.host.row.id
         if remark := await talk.host.fork(name or None, talk.chosen.model):
             say(remark)
-        say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
+        if talk.interactive:
+            say("this conversation goes on in a copy; /sessions leads back")
+        else:
+            say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
 
     async def label(self, rest: str) -> None:
         talk = self._talk

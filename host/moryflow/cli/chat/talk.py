@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
+import click
+
 from moryflow.cli.options import Flags, RunFlags
-from moryflow.cli.terminal import is_dumb
+from moryflow.cli.terminal import is_dumb, say
 from moryflow.cli.terminal.render import TerminalView
+from moryflow.cli.terminal.stdin import discard_typed
 
 from . import LineSource, PickItem, Wishes
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from .local import LocalChatHost
 
     ChatHost: TypeAlias = LocalChatHost | AttachedChatHost
+
+
+YES = ("y", "yes")
 
 
 class Talk:
@@ -42,6 +48,34 @@ class Talk:
     @property
     def waiting(self) -> list[str]:
         return []
+
+    def question_called(self, name: str) -> str:
+        """Return the id of the open question that the user calls `name`, which may be its number."""
+        return name
+
+    @property
+    def interactive(self) -> bool:
+        return self._source.interactive
+
+    async def answer(self, keys: str) -> str:
+        """Show the answers on offer, and return the letter that is pressed, or the line that is typed."""
+        return await self._source.answer(keys)
+
+    def show_change(self, text: str) -> None:
+        """Print what a command would do, and below an empty line the diff of it."""
+        self._view.show_change(text)
+
+    async def confirmed(self, text: str) -> bool:
+        """Ask whether to go on; one key answers.
+
+        :raises click.Abort: the user pressed Ctrl-C.
+        """
+        discard_typed()
+        say(text)
+        typed = await self._source.answer("  [y]es [n]o > ")
+        if not typed and self._source.interactive:
+            raise click.Abort
+        return typed.strip().lower() in YES
 
     def choose(self, **changes: Unpack[Wishes]) -> None:
         self.chosen = self.chosen._replace(**changes)

@@ -80,7 +80,9 @@ def _source(talk: Conversation) -> LineSource:
         return PlainInput()
     from moryflow.cli.chat.input import TerminalInput
 
-    return TerminalInput(_history(talk.host.home, talk.host.row.vault), talk.files, talk.commands, talk.next_agent)
+    return TerminalInput(
+        _history(talk.host.home, talk.host.row.vault), talk.files, talk.commands, talk.next_agent, talk.status, talk.show_keys
+    )
 
 
 def _history(home: Path, vault: str) -> Path | None:

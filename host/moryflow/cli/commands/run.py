@@ -107,12 +107,12 @@ async def _run(
 ) -> tuple[int, str]:
     """Return the exit code, and the folder that the session worked in."""
     from moryflow.kernel.outcome import RunOptions
-    from moryflow.runtime.slash_lines import check_known, run_line, slash_line
+    from moryflow.runtime.slash_lines import check_known, known_commands, run_line, slash_line
     from moryflow.runtime.subagents import whole_answer
     from moryflow.runtime.turn_result import TurnResult
 
     text, typed, said = chosen.prompt or "", chosen.typed, None
-    if line := slash_line(text):
+    if line := slash_line(text, known_commands(host)):
         check_known(host, line[0])
     session = await open_session(host, flags, chosen)
     say_about_agent(host, session.agent.source, quiet=flags.quiet)
@@ -213,6 +213,9 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     return session
 
 
+FULL_ACCESS = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
+
+
 def confirm_mode(mode: str | None, flags: Flags) -> None:
     """Ask once before full access.
 
@@ -220,8 +223,7 @@ def confirm_mode(mode: str | None, flags: Flags) -> None:
     """
     if mode != "full_access" or flags.yes:
         return
-    text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
-    if not at_terminal() or not _confirmed(text):
+    if not at_terminal() or not _confirmed(FULL_ACCESS):
         raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
 
 

@@ -51,6 +51,8 @@ class TerminalAsker:
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Event] = {}
+        self.numbers: dict[str, int] = {}
+        """The numbers by which the user calls the questions of this conversation."""
         self._only_shows = False
         self._on_screen = ""
 
@@ -58,6 +60,7 @@ class TerminalAsker:
         match event.type:
             case "permission.asked":
                 self._asked[event.data["approval_id"]] = event
+                self.numbers[event.data["approval_id"]] = len(self.numbers) + 1
                 self._present(event)
             case "permission.replied" | "permission.expired":
                 self._withdraw(event.data["approval_id"])
@@ -102,7 +105,7 @@ class TerminalAsker:
     def _present(self, event: Event) -> None:
         approval = event.data["approval_id"]
         if self._only_shows:
-            name = f"{approval} " if len(self._asked) > 1 else ""  # which one, is clear where there is only one
+            name = f"{self.numbers[approval]} " if len(self._asked) > 1 else ""  # which one, is clear where there is only one
             how = f"  answer with /reply {name}{OFFERED}, or why not"
             shown = _question(event)
             stderr().write(f"{shown.text}{folded(how + (f'; /show {name}shows all' if shown.cut else ''))}\n")

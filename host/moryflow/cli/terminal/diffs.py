@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_ROW = re.compile(r"( *[│┊] *\d+ )([-+ ]) (.*)", re.DOTALL)
-_NAMED = re.compile(r"(?:vault:/)?(\S+): \+\d+ -\d+ lines")
+_ROW = re.compile(r"( *│ *\d* )([-+ ]) (.*)", re.DOTALL)
+_NAMED = re.compile(r"│ (\S+\.\w+)(?:: \+\d+ -\d+ lines)?\Z")
 # How what a token of code is shows itself: weight and slant, and the one colour that can be read on light and on dark.
 _TOKENS = {"Keyword": "\x1b[35m", "Comment": "\x1b[2;3m", "String": "\x1b[3m", "Function": "\x1b[1m", "Class": "\x1b[1m"}
 DIM, RED = "\x1b[2m", "\x1b[31m"
@@ -23,19 +23,23 @@ def numbered(diff: str) -> str:
     """
     lines, shown = diff.split("\n"), list[str]()
     last = [int(found[number]) + int(found[number + 1] or 1) for found in _HUNK.finditer(diff) for number in (1, 3)]
-    width, old, new, left = len(str(max(last, default=0))), 0, 0, (0, 0)
-    for line in lines:
+    width, old, new, left, gap = len(str(max(last, default=0))), 0, 0, (0, 0), False
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
         sign, (of_old, of_new) = line[:1] or " ", left
         if of_old + of_new > 0 and sign in "+- ":
-            shown.append(f"{old if sign == '-' else new:>{width}} {sign} {line[1:]}")
+            number = "" if gap else str(old if sign == "-" else new)
+            shown.append(f"{number:>{width}} {sign} {line[1:]}")
             old, new = old + (sign != "+"), new + (sign != "-")
             left = of_old - (sign != "+"), of_new - (sign != "-")
         elif found := _HUNK.match(line):
             shown += ["⋮"] if old else []
-            old, new = int(found[1]), int(found[3])
+            old, new, gap = int(found[1]), int(found[3]), False
             left = int(found[2] or 1), int(found[4] or 1)
-        else:
-            shown.append(line.removeprefix("vault:/"))
+        elif line.startswith("… "):  # lines are left out: those below have no known number
+            gap = True
+            shown.append(line)
+        elif not (line.startswith("--- ") and after.startswith("+++ ")):  # a name is enough
+            shown.append(line.removeprefix("+++ ").replace("vault:/", ""))
             old = 0
     return "\n".join(shown)
 

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -165,7 +165,22 @@ class TerminalView:
         self._last_printed = ""
         if self._on_terminal and (text := self._totals.line()):
             self._write(text, DIM)
-        self._totals = Totals()
+        self._totals.begin()
+
+    @property
+    def totals_so_far(self) -> Totals:
+        """What the conversation has taken since it was opened here."""
+        return self._totals
+
+    def show_change(self, text: str) -> None:
+        """Print what would be done, and below an empty line the diff of it."""
+        said, _, diff = text.partition("\n\n")
+        self._write(said)
+        self._write_rows(painted(preview_lines(diff, screen()[0], 10 * DIFF_LINES, "")))
+
+    def note(self, text: str) -> None:
+        """Print a remark, dim."""
+        self._write(f"  {text}", DIM)
 
     def recall(self, exchanges: Sequence[tuple[str, str]]) -> None:
         """Show the last exchanges, prompt and answer, of a conversation that is resumed."""
@@ -277,14 +292,13 @@ class TerminalView:
         room = screen()[0] - 1 - len(head) - len(took)
         name, _, args = cut(shown, room).partition(" ")
         colour = RED if failed(data) else ""
-        self._write_pieces((head, colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM))
+        pieces = [[(head, colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM)]]
         found = output_lines(data, screen()[0] - len(indent) - 3, self._hint(data))
         if data.get("diff") and data["status"] == "ok":
-            for pieces in painted(line for line, _ in found.lines):
-                self._write_pieces((indent, ""), *pieces)
+            pieces += ([(indent, ""), *row] for row in painted(line for line, _ in found.lines))
         else:
-            for line, style in found.lines:
-                self._write(f"{indent}{line}", style)
+            pieces += ([(folded(plain(f"{indent}{line}")), style)] for line, style in found.lines)
+        self._write_rows(pieces)
         if found.rest:
             self._cut.append(CutOutput(shown, found.rest, str(data.get("output_id") or "")))
 
@@ -317,12 +331,16 @@ class TerminalView:
             self._write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 
     def _write(self, text: str, style: str = "") -> None:
-        self._write_pieces((folded(plain(text)), style))
+        self._write_rows([[(folded(plain(text)), style)]])
 
-    def _write_pieces(self, *pieces: tuple[str, str]) -> None:
-        """Write one line, made of texts each with its style."""
-        shown = (f"{style}{plain(text)}\x1b[0m" if text and style and self._colours else plain(text) for text, style in pieces)
-        stderr().write(f"{''.join(shown)}\n")
+    def _write_rows(self, rows: Iterable[Sequence[tuple[str, str]]]) -> None:
+        """Write lines at once, each made of texts with their styles."""
+        coloured = self._colours
+        shown = (
+            "".join(f"{style}{plain(text)}\x1b[0m" if text and style and coloured else plain(text) for text, style in pieces)
+            for pieces in rows
+        )
+        stderr().write("".join(f"{row}\n" for row in shown))
         stderr().flush()
 
 
@@ -342,9 +360,14 @@ class CutOutput(NamedTuple):
 
 
 class Totals:
-    """Tokens, cost and time of a turn."""
+    """Tokens, cost and time of a turn; for the conversation its `cost`, and the tokens in its `context`."""
 
     def __init__(self) -> None:
+        self.cost, self.context = 0.0, 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Count the next turn."""
         self._began = time.monotonic()
         self._input = self._output = 0
         self._cost: float | None = None
@@ -357,8 +380,10 @@ class Totals:
         elif event.type == "step.finish":
             self._input += event.data["usage"]["input"]
             self._output += event.data["usage"]["output"]
+            self.context = event.data["usage"]["input"] + event.data["usage"]["output"]
         elif event.type == "turn.finish":
             self._cost = event.data.get("cost")
+            self.cost += self._cost or 0.0
 
     def line(self) -> str:
         """Return the totals in one line; empty if no model was called."""

@@ -1,0 +1,121 @@
+"""What a line in a conversation is: a command, a path, the user's own command; and the keys that answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+Begin = Callable[..., Any]
+
+
+def test_only_a_known_command_is_one_and_a_path_goes_to_the_model(cli: Any, at_prompt: Begin) -> None:
+    """An unknown word is said and stays in the input; a second slash, or a place that exists, is a path (D86)."""
+    terminal = at_prompt("-m", cli.script("one", "two", "three"))
+    terminal.type("/nonsense now\r")
+    terminal.expect("there is no /nonsense")
+    terminal.expect("> /nonsense now")
+    terminal.type("\x15/etc/hosts is what?\r")
+    terminal.expect("one")
+    terminal.type("/tmp is full\r")
+    terminal.expect("two")
+    assert terminal.quit() == 0
+    assert cli.prompts() == ["/etc/hosts is what?", "/tmp is full"]
+
+
+def test_a_command_of_the_users_own_runs_and_goes_with_the_next_prompt(cli: Any, at_prompt: Begin) -> None:
+    """In the vault, without a model; what it printed is attached once (issue 41)."""
+    (cli.vault / "notes.txt").write_text("x")
+    terminal = at_prompt("-m", cli.script("seen", "again"))
+    terminal.type("!ls; false\r")
+    terminal.expect("notes.txt\n[exit code 1]\n")
+    terminal.expect("goes with your next prompt")
+    terminal.type("what is it?\r")
+    terminal.expect("seen")
+    terminal.type("and?\r")
+    terminal.expect("again")
+    assert terminal.quit() == 0
+    nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
+    asked = [node["payload"] for node in nodes if node["kind"] == "user"]
+    assert asked[0]["files"] == [{"path": "! ls; false", "text": "notes.txt\n[exit code 1]"}] and "files" not in asked[1]
+    [history] = (cli.home / "history").iterdir()
+    assert "+!ls; false" in history.read_text()
+
+
+def test_a_question_mark_on_an_empty_line_shows_the_keys(cli: Any, at_prompt: Begin) -> None:
+    """At once; behind a word it is a question mark (issue 41)."""
+    terminal = at_prompt("-m", cli.script("so"))
+    terminal.type("?")
+    terminal.expect("Shift-Tab mode")
+    terminal.type("why?\r")
+    terminal.expect("so")
+    assert terminal.quit() == 0
+    assert cli.prompts() == ["why?"]
+
+
+def test_enter_accepts_what_tab_chose_and_sends(cli: Any, at_prompt: Begin) -> None:
+    """No second Enter; of a command that is half typed the first that fits is meant (issue 41)."""
+    (cli.vault / "notes.txt").write_text("what it says")
+    terminal = at_prompt("-m", cli.script("read"))
+    terminal.type("see @not")
+    terminal.expect("notes.txt")
+    terminal.type("\t")
+    terminal.wait_until_it_waits()
+    terminal.type("\r")
+    terminal.expect("read")
+    terminal.type("/cst")
+    terminal.expect("/cost")
+    terminal.type("\r")
+    terminal.expect("1 turn")
+    assert terminal.quit() == 0
+    assert cli.prompts() == ["see @notes.txt"]
+
+
+def test_undo_shows_what_it_changes_and_one_key_does_it(cli: Any, at_prompt: Begin) -> None:
+    """The diff, then one key; any other leaves all as it is (issue 41)."""
+    cli.config(
+        disabledPlugins=["search", "shell", "local_model", "litellm_models"],
+        agents={"runtime": {"permission": {"rules": [{"domain": "edit", "pattern": "vault:/**", "decision": "allow"}]}}},
+    )
+    terminal = at_prompt("-m", cli.script(cli.calls("write", path="new.txt", content="one\n"), "written"))
+    terminal.type("write\r")
+    terminal.expect("written")
+    terminal.type("/undo\r")
+    terminal.expect("  │ 1 - one")
+    terminal.expect("[u]ndo [l]ast step only [n]o")
+    terminal.type("n")
+    terminal.expect("nothing was done")
+    assert (cli.vault / "new.txt").exists()
+    terminal.type("/undo\r")
+    terminal.expect("[u]ndo")
+    terminal.type("u")
+    terminal.expect("1 file restored")
+    assert terminal.quit() == 0
+    assert not (cli.vault / "new.txt").exists()
+
+
+def test_ctrl_d_during_a_turn_stops_it_and_leaves(cli: Any, at_prompt: Begin) -> None:
+    """As Ctrl-C and then Ctrl-D do (issue 41)."""
+    terminal = at_prompt("-m", cli.script(cli.holding(), "never"))
+    terminal.type("go\r")
+    terminal.expect("hold")
+    terminal.type("\x04")
+    terminal.expect("stopped; what was done so far is kept")
+    assert terminal.end() == 0
+
+
+def test_mode_and_agent_are_picked_and_stand_below_the_input(cli: Any, at_prompt: Begin) -> None:
+    """Without an argument they are lists; full access is agreed to with one key (issue 41)."""
+    terminal = at_prompt("-m", cli.script("x"))
+    terminal.expect("build · asks first")
+    terminal.type("/agent\r")
+    terminal.expect("agent: type to search")
+    terminal.type("plan\r")
+    terminal.expect("plan · asks first")
+    terminal.type("\x1b[Z")
+    terminal.expect("mode: type to search")
+    terminal.type("full\r")
+    terminal.expect("[y]es [n]o")
+    terminal.type("y")
+    terminal.expect("plan · full access")
+    assert terminal.quit() == 0
