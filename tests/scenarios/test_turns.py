@@ -349,3 +349,16 @@ async def test_a_patch_that_is_none_is_the_models_fault_and_not_the_plugins(rig)
     await rig.run(rig.call("patch", text="x"), {"text": "done"})
     [tool] = [node.payload for node in rig.path if node.kind == "tool"]
     assert tool["code"] == "invalid_patch" and "plugin picky" not in tool["output"]
+
+
+async def test_a_prompt_that_failed_is_not_sent_with_the_next(rig):
+    """It stays in the tree, and a turn without a prompt still continues from it (issue 41)."""
+    async with rig.host() as host:
+        failing = {"error": {"code": "auth", "message": "no key"}}
+        session = await host.new_session(rig.vault, model=rig.script(failing, failing, {"text": "fine"}))
+        assert (await session.prompt("one")).end_reason == "model_error"
+        assert (await session.resume()).end_reason == "model_error"
+        assert (await session.prompt("two")).text == "fine"
+        path, nodes = await host.store.path(session.id), await host.store.nodes(session.id)
+    assert [node.payload["text"] for node in path] == ["two", "fine"]
+    assert [node.payload.get("text") for node in nodes] == ["one", "two", "fine"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -171,15 +171,36 @@ def warn(host: Host, given: Flags) -> None:
         probe_notice, command = left_out(tried_out)
         all_of_them = " tries all of them now" if len(tried_out) > 1 else ""
         say(f"moryflow: {probe_notice}; {command}{all_of_them}")
+    complaints: list[str] = []
     for record in host.plugin_set.records:
         if record in tried_out:
             continue
         itself = bool(record.error) and record.tier != "builtin" and record.error != "; ".join(record.notes)
         if record.status in ("failed", "pending") or itself:
-            line = f"moryflow: plugin {record.name} {complaint(record)}"
-            say(" ".join(line.splitlines()))  # a file name may contain a line break
+            complaints.append(f"moryflow: plugin {record.name} {complaint(record)}")
         elif notes := [note for note in record.notes if not in_folders(host, note)]:
-            say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _note_lines(record, notes)))
+            complaints += (f"moryflow: {note}" for note in _note_lines(record, notes))
+    for line in not_said_before(host.home, complaints):
+        say(" ".join(line.splitlines()))  # a file name may contain a line break
+
+
+def not_said_before(home: Path, lines: Sequence[str]) -> list[str]:
+    """Return the lines that the last start on this home did not have: a broken file is named once, until it changes.
+
+    ``plugin list`` and ``doctor`` always name it.
+    """
+    from hashlib import sha256
+
+    from moryflow_sdk.support.own_files import replace_file
+
+    file, now = home / "said", [sha256(line.encode("utf-8", "replace")).hexdigest()[:16] for line in lines]
+    before: list[str] = []
+    with suppress(OSError, UnicodeError):
+        before = file.read_text("utf-8").split()
+    if now != before:
+        with suppress(OSError):
+            replace_file(file, " ".join(now).encode())
+    return [line for line, mark in zip(lines, now, strict=True) if mark not in before]
 
 
 def _note_lines(record: LoadRecord, notes: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
@@ -36,6 +37,8 @@ TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 # Tries for a server that refuses the connection. It rarely appears within seconds, and the user would wait for nothing.
 UNREACHABLE_TRIES = 2
+# A name that nothing resolves: this machine is offline, or the address is wrong, and each try may take ten seconds to say so.
+_NO_NAME = re.compile(r"name or service not known|name resolution|nodename nor servname|getaddrinfo", re.IGNORECASE)
 
 # Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason.
 OnRetry = Callable[[int, float, str], Awaitable[None]]
@@ -228,7 +231,7 @@ async def stream(provider: ModelProvider, request: ModelRequest, on_retry: OnRet
             return
         except ModelError as error:
             limit = UNREACHABLE_TRIES if error.code == "unreachable" and not is_reachable else TRIES
-            if not error.retryable or attempt >= limit:
+            if not error.retryable or attempt >= limit or (error.code == "unreachable" and _NO_NAME.search(error.message)):
                 raise
             pause = wait_before(attempt, error.retry_after)
             await on_retry(attempt + 1, pause, error.message)

@@ -376,6 +376,8 @@ class Session:
                 scope.state_of(HOST_STATE, lasting=True)["effort"] = None if options.effort == "default" else options.effort
             turn = TurnLoop(scope, provider, self.context, options)
             self._host.check_strict(scope)
+            if prompt is not None:
+                await self._lease.leave_failed_prompt(scope)
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
     async def _run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:

@@ -129,6 +129,20 @@ class SessionLease:
         runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
         return await states_of(self._store, self._row.id, f"turn:{runs[-1].id}") if runs else {}
 
+    async def leave_failed_prompt(self, scope: TurnContext) -> None:
+        """Go back before a prompt at the end of the path that no model has answered, so that it is not sent with the next one.
+
+        It stays in the tree; a turn without a prompt continues from it.
+        """
+        last = scope.live.hold.path[-1:]
+        if not last or last[0].kind != "user" or last[0].payload.get("synthetic"):
+            return
+        runs = [run for run in await self._store.runs(self._row.id) if not run.is_compaction]
+        if runs and runs[-1].end_reason == "model_error":
+            journal = Journal(scope)
+            journal.switch(last[0].parent)
+            await journal.commit()
+
     async def open_calls(self, live: SessionHandle) -> list[Unfinished]:
         """Return the calls at the end of the path that have no result."""
         if not ends_with_calls(live):

@@ -189,3 +189,13 @@ def test_plugin_check_of_everything_leaves_out_what_must_not_run(cli: Any) -> No
         (cli.home / "plugins" / f"{name}.py").unlink()
     shown = cli("plugin", "check").stdout
     assert "waits: not checked: " in shown and "moryflow plugin enable waits" in shown and "off: not checked: " in shown
+
+
+def test_a_broken_file_is_named_once_until_it_changes(cli: Any) -> None:
+    """In full at the first start, then only where plugins are listed; after a change it is news again (issue 41)."""
+    cli.plugin("broken", "def half(:\n")
+    assert "plugin broken failed" in cli("tool", "list").stderr
+    assert "broken" not in cli("tool", "list").stderr
+    assert "broken" in cli("plugin", "list").stdout
+    cli.plugin("broken", "import nothing_of_that_name\n")
+    assert "plugin broken failed" in cli("tool", "list").stderr

@@ -139,8 +139,11 @@ class LocalChatHost:
         return await with_title(self._host.store, await self._host.store.session(name))
 
     async def sessions(self, limit: int) -> Sequence[SessionRow]:
+        """Return the sessions of this folder in which a model has answered, and the open one; last used first."""
         store = self._host.store
-        return [await with_title(store, row) for row in await store.sessions(limit, vault=self.row.vault)]
+        rows = await store.sessions(limit, vault=self.row.vault)
+        failed = {row.id for row in rows if all(run.end_reason == "model_error" for run in await store.runs(row.id))}
+        return [await with_title(store, row) for row in rows if row.id not in failed or row.id == self.row.id]
 
     async def path(self, session: str) -> Sequence[Node]:
         return await self._host.store.path(session)
