@@ -43,6 +43,7 @@ export function Card({ call, result, shown }) {
 
 /** What a call is about, without the name of its tool; of a command, the command and how it failed. */
 function target(tool, args, result) {
+  if (tool === "ask_user") return (result?.output ?? "").replaceAll("\n", " · ").slice(0, 160);
   const title = result?.title ?? "";
   if (title && tool !== "bash") return title.startsWith(`${tool} `) ? title.slice(tool.length + 1) : title;
   const ended = title && title !== "exit code 0" ? ` (${title})` : "";

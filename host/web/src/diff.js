@@ -23,16 +23,20 @@ const LONG_LINE = /.{500}/;
 
 /** Return what is known of each row of a unified diff: its kind, and its numbers before and after. */
 function placed(rows) {
-  let [old, fresh] = [0, 0];
   const numbered = rows.some((row) => HUNK.test(row));
+  let isHead = numbered; // what stands before a hunk names the file
+  let numbers = null; // null after a gap, whose length is not known
   let kind = "";
   return rows.map((row, at) => {
     if (at > 0 && !rows[at - 1].endsWith("\n")) return { kind }; // the rest of a long line
     const hunk = HUNK.exec(row);
-    if (hunk) [old, fresh] = [Number(hunk[1]), Number(hunk[2])];
-    kind = old || fresh || !numbered ? (KINDS[row[0]] ?? "") : "place"; // what stands before the first hunk says where it is
-    if (kind === "place" || (!old && !fresh)) return { kind };
-    return { kind, old: kind === "added" ? null : old++, fresh: kind === "removed" ? null : fresh++ };
+    const isOurs = numbered && !/^[-+@ \\\n]/.test(row); // the name of a file, or a gap
+    if (hunk) numbers = [Number(hunk[1]), Number(hunk[2])];
+    else if (isOurs) numbers = null;
+    if (hunk || isOurs) isHead = isOurs && !row.startsWith("…");
+    kind = isHead || isOurs ? "place" : (KINDS[row[0]] ?? "");
+    if (kind === "place" || !numbers) return { kind };
+    return { kind, old: kind === "added" ? null : numbers[0]++, fresh: kind === "removed" ? null : numbers[1]++ };
   });
 }
 
@@ -60,7 +64,7 @@ export function Diff({ text, most = 2000, kind = "output", path = "" }) {
   const rows = visible(text).match(/.{1,1000}\n?|\n/gu) ?? []; // of a line that is longer, a browser needs seconds for a megabyte
   const isDiff = kind === "output" && /^(?:@@|--- )/m.test(text);
   const places = isDiff ? placed(rows) : [];
-  const language = isDiff && text.length < MOST_CODE && !LONG_LINE.test(text) ? (/\.(\w+)$/.exec(path || /^\+\+\+ (.+)$/m.exec(text)?.[1])?.[1] ?? "") : "";
+  const language = isDiff && text.length < MOST_CODE && !LONG_LINE.test(text) ? (/\.(\w+)$/.exec(path || /^(.+\.\w+): [+]/m.exec(text)?.[1])?.[1] ?? "") : "";
   useEffect(() => {
     if (language) colouredRows(rows, places, language.toLowerCase()).then(colour, () => {});
   }, [text, language]);

@@ -1,6 +1,7 @@
 // What stands beside a session, and its tree.
 import { at, post, send } from "./api.js";
 import { Plugins } from "./authors.js";
+import { Diff } from "./diff.js";
 import { ask } from "./dialog.js";
 import { save } from "./download.js";
 import { html } from "./html.js";
@@ -10,7 +11,7 @@ import { choose, listSessions, panel, tell } from "./state.js";
 import { Stats } from "./stats.js";
 import { t } from "./strings.js";
 
-export const PANELS = [["tree", Tree], ["prompts", Prompts], ["plugins", Plugins], ["stats", Stats]];
+export const PANELS = [["changes", Changes], ["tree", Tree], ["prompts", Prompts], ["plugins", Plugins], ["stats", Stats]];
 
 export function Panel({ shown }) {
   const [name, View] = PANELS.find(([one]) => one === panel.value) ?? PANELS[0];
@@ -19,6 +20,17 @@ export function Panel({ shown }) {
       <header><h1>${t(name)}</h1><button aria-label=${t("close")} onClick=${() => (panel.value = "")}>×</button></header>
       ${shown ? html`<${View} shown=${shown} key=${shown.id} />` : null}
     </aside>
+  `;
+}
+
+/** What was changed, by file; of the part of the conversation that is loaded. */
+function Changes({ shown }) {
+  const made = shown.nodes.value.filter((node) => node.kind === "tool" && node.payload.metadata?.diff).map((node) => node.payload.metadata);
+  const files = Map.groupBy(made, (one) => (one.targets ?? []).map((name) => name.replace(/^vault:\//, "")).join(", "));
+  return html`
+    ${shown.more.value && html`<button onClick=${() => shown.older().catch(tell)}>${t("older")}</button>`}
+    ${files.size === 0 && html`<p class="none">${t("noChanges")}</p>`}
+    ${[...files].map(([name, diffs]) => html`<details class="changes" open key=${name}><summary><b>${name}</b></summary>${diffs.map((one) => html`<${Diff} text=${one.diff} path=${name} />`)}</details>`)}
   `;
 }
 

@@ -389,7 +389,7 @@ class _Blank(http.server.BaseHTTPRequestHandler):
         pass
 
 
-PANELS = (".tree li", ".blocks li", ".plugins li", ".figures")
+PANELS = (".none", ".tree li", ".blocks li", ".plugins li", ".figures")
 """What stands in each panel once it is loaded."""
 
 

@@ -181,6 +181,8 @@ def test_a_change_is_shown_open_with_numbers_and_colours(server: Server, tab: Ta
     assert ["2", "", "-    return round(sum(prices), 2)\n"] in rows
     assert ["", "3", "+    return sum(prices)\n"] in rows
     assert change.locator("b").count() == 0
+    page.locator(".session-head nav button", has_text="Changes").click()
+    page.locator(".panel .changes", has_text="sums.py").locator(".added .hljs-keyword").wait_for()
     expect(page.locator(".assistant:not(.live) .spent").last).to_contain_text(re.compile(r"^\d+ → \d+ tokens · [\d.]+ s$"))
 
 
@@ -354,9 +356,9 @@ def test_what_is_touched_is_large_enough_on_a_phone(server: Server, tab: Tab) ->
     page.locator(".list .open", has_text="touched").click()
     page.locator(".question").wait_for()
     assert page.evaluate(SMALL) == []
-    for name in ("Tree", "Prompt", "Plugins", "Statistics"):
+    for name in ("Changes", "Tree", "Prompt", "Plugins", "Statistics"):
         page.locator(".session-head nav button", has_text=name).click()
-        page.locator(".panel h2, .panel li, .panel dl").first.wait_for()
+        page.locator(".panel :is(h2, li, dl, .none)").first.wait_for()
         assert page.evaluate(SMALL) == [], name
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.locator(".panel > header button").click()
