@@ -32,7 +32,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
             {"hooks"},
             {"kernel"},
             {"approvals", "services", "agents", "plugins"},
-            {"packages", "compaction", "telemetry"},
+            {"packages", "compaction", "telemetry", "imports"},
             {"runtime"},
             {"authoring", "cluster"},
             {"server", "acp"},

@@ -29,12 +29,14 @@ class SkillSettings(Settings):
     """Which skills are offered.
 
     :ivar claude: use the skills in ``~/.claude/skills`` too.
+    :ivar paths: more folders with skills, such as ``~/.codex/skills``.
     :ivar search_above: how many tokens the list of skills may cost in each request; above that, the model searches for them.
     """
 
     strictest = {"claude": False}
 
     claude: bool = True
+    paths: tuple[str, ...] = ()
     search_above: Annotated[int, Meta(ge=0, le=100_000_000, strict=True)] = 2000
 
 
@@ -66,7 +68,8 @@ def _line(skill: Skill) -> str:
 
 
 def _usable(turn: Turn) -> list[Skill]:
-    return [skill for skill in skills_for(turn.vault, turn.home, claude=turn.config.claude) if skill.usable]
+    found = skills_for(turn.vault, turn.home, claude=turn.config.claude, paths=turn.config.paths)
+    return [skill for skill in found if skill.usable]
 
 
 @tool(domain="read", parallel_safe=True, offered_in=lambda turn: bool(_usable(turn)))
@@ -77,12 +80,12 @@ def skill(
     search: Annotated[str, "words for the task, to find skills that fit it; leave out the name then"] = "",
 ) -> str:
     """Read a skill: how to do something, step by step, as somebody wrote it down."""
-    claude = ctx.config.claude
+    claude, paths = ctx.config.claude, ctx.config.paths
     if not name:
-        return find_skills(search, ctx.vault, ctx.home, claude=claude)
+        return find_skills(search, ctx.vault, ctx.home, claude=claude, paths=paths)
     if file:
-        return read_page(name, file, ctx.vault, ctx.home, claude=claude)
-    return read_skill(name, ctx.vault, ctx.home, claude=claude)
+        return read_page(name, file, ctx.vault, ctx.home, claude=claude, paths=paths)
+    return read_skill(name, ctx.vault, ctx.home, claude=claude, paths=paths)
 
 
 @hookimpl
@@ -131,13 +134,13 @@ class Skill(NamedTuple):
         return not self.problem
 
 
-def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
+def skills_for(vault: Path, home: Path, *, claude: bool = True, paths: Sequence[str] = ()) -> list[Skill]:
     """Return all skills, the user's before the vault's; if several have the same name, the first one is used.
 
     :param claude: whether to include the user's skills for Claude Code.
     """
     found: list[Skill] = []
-    for file, root, source in _places(vault, home, claude=claude):
+    for file, root, source in _places(vault, home, claude=claude, paths=paths):
         skill = _read(file, root, source)
         first = next((other for other in found if other.usable and other.name == skill.name), None)
         if skill.usable and first:
@@ -146,11 +149,12 @@ def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
     return found
 
 
-def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Path, str]]:
+def _places(vault: Path, home: Path, *, claude: bool, paths: Sequence[str]) -> Iterator[tuple[Path, Path, str]]:
     own = [(home / "skills", home, "user")]
     if claude:
         with contextlib.suppress(RuntimeError):  # the system knows of no home
             own.append((Path.home() / CLAUDE, Path.home(), "user"))
+    own += [(Path(path).expanduser(), Path(path).expanduser(), "user") for path in paths]
     folders = [*own, *((vault / name, vault, "vault") for name in VAULT_FOLDERS)]
     seen: set[Path] = set()
     for folder, root, source in folders:
@@ -228,12 +232,12 @@ _FILES = 50
 _LARGEST = 1024 * 1024
 
 
-def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> str:
+def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True, paths: Sequence[str] = ()) -> str:
     """Return a skill's body and the list of its other files.
 
     :raises ToolError: there is no such skill, or it cannot be used.
     """
-    chosen = _find_skill(name, vault, home, claude=claude)
+    chosen = _find_skill(name, vault, home, claude=claude, paths=paths)
     try:
         body = read_markdown(chosen.file, json5=False).body
     except WrongFile as wrong:  # the file has just been changed
@@ -244,21 +248,21 @@ def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> st
     return f"{body}\n\n{head}\n{listed}" if others else body
 
 
-def find_skills(words: str, vault: Path, home: Path, *, claude: bool = True) -> str:
+def find_skills(words: str, vault: Path, home: Path, *, claude: bool = True, paths: Sequence[str] = ()) -> str:
     """Return name and description of the few skills that share the most words with `words`."""
-    usable = {skill.name: skill for skill in skills_for(vault, home, claude=claude) if skill.usable}
+    usable = {skill.name: skill for skill in skills_for(vault, home, claude=claude, paths=paths) if skill.usable}
     best = best_matches(words, {name: ((4, name), (2, skill.description)) for name, skill in usable.items()})
     return "\n".join(_line(usable[name]) for name in best[:MAX_FOUND]) or "no skill fits; try other words"
 
 
-def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:
+def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True, paths: Sequence[str] = ()) -> str:
     """Return another file of a skill. Files in the skill's folder, wherever it is, are read without a question, but no others.
 
     :raises ToolError: there is no such skill or file, the file is outside the skill, or it is not text.
     """
     from moryflow_sdk.support.protected_files import sensitive
 
-    chosen = _find_skill(name, vault, home, claude=claude)
+    chosen = _find_skill(name, vault, home, claude=claude, paths=paths)
     folder = chosen.file.resolve().parent
     try:
         real = (folder / file).resolve(strict=True)
@@ -273,8 +277,8 @@ def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = T
         raise ToolError(problem, code="not_found", next_step="name one of these") from error
 
 
-def _find_skill(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
-    found = skills_for(vault, home, claude=claude)
+def _find_skill(name: str, vault: Path, home: Path, *, claude: bool, paths: Sequence[str]) -> Skill:
+    found = skills_for(vault, home, claude=claude, paths=paths)
     chosen = next((skill for skill in found if skill.usable and skill.name == name), None)
     if chosen is None:
         raise _no_such_skill(name, found)
@@ -346,7 +350,7 @@ def skill_group() -> Any:
         """Show what the model reads of a skill."""
 
         async def work(turn: Turn) -> str:
-            return read_skill(name, turn.vault, turn.home, claude=turn.config.claude)
+            return read_skill(name, turn.vault, turn.home, claude=turn.config.claude, paths=turn.config.paths)
 
         text = context.run(work, vault=context.vault)
         context.print({"name": name, "text": text}, text=text)
@@ -356,7 +360,7 @@ def skill_group() -> Any:
 
 async def _all(turn: Turn) -> tuple[list[Skill], int]:
     """Return all skills, and how many tokens their list may cost."""
-    return skills_for(turn.vault, turn.home, claude=turn.config.claude), turn.config.search_above
+    return skills_for(turn.vault, turn.home, claude=turn.config.claude, paths=turn.config.paths), turn.config.search_above
 
 
 def _row(skill: Skill) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The user's own commands: Markdown files in ``~/.moryflow/commands``, used as ``/name words`` in ``chat``.
+"""The user's own commands: Markdown files in ``~/.moryflow/commands``, and in the folders that the configuration names, used as
+``/name words`` in ``chat``.
 
 The name of the file is the name of the command. In its body, ``$ARGUMENTS`` stands for all words after the command, and ``$1``
 to ``$9`` for one word each. The body becomes the prompt. Nothing in it is run.
@@ -10,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 from moryflow_sdk import Command, Diagnostic, PluginContext, SlashResult, Turn, hookimpl
 from moryflow_sdk.support.markdown_files import (
@@ -21,10 +22,21 @@ from moryflow_sdk.support.markdown_files import (
     read_markdown,
     shown_path,
 )
-from moryflow_sdk.support.own_files import is_file, leads_nowhere, own_files
+from moryflow_sdk.support.own_files import files_below, is_file, leads_nowhere, own_files
+from moryflow_sdk.support.settings import Meta, Settings
 from moryflow_sdk.support.texts import did_you_mean
 
 name = "user_commands"
+config_path = "agents.runtime.userCommands"
+
+
+class UserCommandSettings(Settings):
+    """Where commands are read from, beside Moryflow's own folder."""
+
+    paths: Annotated[tuple[str, ...], Meta("folders whose commands are read in place, such as ~/.claude/commands")] = ()
+
+
+config_model = UserCommandSettings
 # The command that checks the files again.
 CHECK = "moryflow doctor"
 
@@ -33,7 +45,8 @@ CHECK = "moryflow doctor"
 def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
     """Read every command file; a file that is wrong is left out and reported."""
     files, problems = own_files(ctx.home / "commands", ".md", next_step=CHECK)
-    return [item for path in files for item in command_in(path)] or list(problems)
+    others, missing = files_below(ctx.config.paths, ".md", next_step=CHECK)
+    return [*(item for path in [*files, *others] for item in command_in(path)), *problems, *missing]
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")

@@ -48,9 +48,12 @@ COMMANDS = {
     "model": "List models, install the local one, choose a default",
     "plugin": "List plugins and what they bring",
     "config": "Show, explain, check and change the configuration",
+    "import": "Take over rules, servers, agents and sessions of another system",
     "doctor": "One line per thing that could be wrong, and what fixes it",
     "completion": "Print the completion script for a shell",
 }
+# Commands whose module cannot have their name.
+MODULES = {"import": "import_from"}
 ALIASES = {
     name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin", "schedule", "worker")
 } | {"configs": "config"}
@@ -64,7 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Write your own": ("new", "dev", "hook", "trace", "replay"),
     "What is allowed": ("permission", "approval", "audit"),
     "What agents know and use": ("instructions", "skill", "memory-bank", "mcp", "output"),
-    "Editors, machines, shells": ("acp", "worker", "schedule", "completion"),
+    "Editors, machines, shells": ("import", "acp", "worker", "schedule", "completion"),
 }
 
 WELCOME = """\
@@ -88,7 +91,7 @@ class LazyGroup(NounGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = ALIASES.get(cmd_name, cmd_name)
         if name in COMMANDS:
-            return import_module(f"moryflow.cli.commands.{name}").command
+            return import_module(f"moryflow.cli.commands.{MODULES.get(name, name)}").command
         from .contributed import contributed_command
 
         return contributed_command(ctx, cmd_name)

@@ -127,15 +127,15 @@ def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
         if isinstance(rules, list) and _in_force(rules, entry):
             return None
         if rules is MISSING or rules is None:
-            return _set(text, value, RULES, [entry])
+            return set_at(text, value, RULES, [entry])
         if not isinstance(rules, list):
             raise ConfigError("permission.rules is not a list, so no rule can be added to it", next_step="fix it")
-        node = _node(text, RULES)
+        node = node_at(text, RULES)
         expected = copy.deepcopy(value)
         value_at(expected, RULES).append(entry)
         return insert(text, node, entry), expected
 
-    return _edit(file, change)
+    return edit(file, change)
 
 
 def remove_rule(file: Path, rule: Rule) -> None:
@@ -154,9 +154,9 @@ def remove_rule(file: Path, rule: Rule) -> None:
         index = rule.index if rule.index in same else same[-1]
         expected = copy.deepcopy(value)
         del value_at(expected, RULES)[index]
-        return remove(text, _node(text, RULES), index), expected
+        return remove(text, node_at(text, RULES), index), expected
 
-    _edit(file, change)
+    edit(file, change)
 
 
 def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
@@ -170,7 +170,7 @@ def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
     if not isinstance(rules, list) or rule not in rules:
         return 0
     last = len(rules) - 1 - rules[::-1].index(rule)
-    return position(text, _node(text, RULES).children[last].begin)[0]
+    return position(text, node_at(text, RULES).children[last].begin)[0]
 
 
 def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
@@ -183,9 +183,9 @@ def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
     path = _path(setting)
 
     def change(text: str, current: Any) -> tuple[str, Any] | None:
-        return None if value_at(current, path) == value else _set(text, current, path, value)
+        return None if value_at(current, path) == value else set_at(text, current, path, value)
 
-    return _edit(file, change)
+    return edit(file, change)
 
 
 def unset(file: Path, setting: str | Sequence[str]) -> bool:
@@ -200,9 +200,9 @@ def unset(file: Path, setting: str | Sequence[str]) -> bool:
             return None
         expected = copy.deepcopy(current)
         del value_at(expected, path[:-1])[path[-1]]
-        return remove(text, _node(text, path[:-1]), path[-1]), expected
+        return remove(text, node_at(text, path[:-1]), path[-1]), expected
 
-    return _edit(file, change)
+    return edit(file, change)
 
 
 def _path(setting: str | Sequence[str]) -> tuple[str, ...]:
@@ -212,7 +212,8 @@ def _path(setting: str | Sequence[str]) -> tuple[str, ...]:
     return path
 
 
-def _node(text: str, path: tuple[str, ...]) -> Any:
+def node_at(text: str, path: Sequence[str]) -> Any:
+    """Return the span of the value at `path`, a :class:`~moryflow.config.jsonc.JsoncNode`; ``None`` if it is not there."""
     node = tree(text)
     for name in path:
         node = node.child(name) if node else None
@@ -228,7 +229,11 @@ def _in_force(rules: list[Any], entry: Mapping[str, Any]) -> bool:
     return False
 
 
-def _set(text: str, value: Any, path: tuple[str, ...], wanted: Any) -> tuple[str, Any]:
+def set_at(text: str, value: Any, path: tuple[str, ...], wanted: Any) -> tuple[str, Any]:
+    """Return `text` with `wanted` at `path`, and the value of the whole.
+
+    :raises ConfigError: a value above it is not an object.
+    """
     expected = copy.deepcopy(value)
     place, depth = expected, 0
     while depth < len(path) - 1 and path[depth] in place:
@@ -238,14 +243,18 @@ def _set(text: str, value: Any, path: tuple[str, ...], wanted: Any) -> tuple[str
             raise ConfigError(f"{'.'.join(path[:depth])} is not an object, so nothing can be set in it", next_step="fix it")
     if path[depth] in place:
         place[path[-1]] = wanted
-        return put(text, _node(text, path), wanted), expected
+        return put(text, node_at(text, path), wanted), expected
     for name in reversed(path[depth + 1 :]):
         wanted = {name: wanted}
     place[path[depth]] = wanted
-    return insert(text, _node(text, path[:depth]), wanted, key=path[depth]), expected
+    return insert(text, node_at(text, path[:depth]), wanted, key=path[depth]), expected
 
 
-def _edit(file: Path, change: Change) -> bool:
+def edit(file: Path, change: Change) -> bool:
+    """Change the text of a configuration file; return whether it changed.
+
+    :raises ConfigError: the file does not parse or cannot be written, or the new text does not say what was expected.
+    """
     target = _target(file)
     with locked(target):
         text, mark = _read(target)

@@ -11,6 +11,7 @@ import fcntl
 import os
 import shlex
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,27 @@ def own_files(
             return [], []
         message, step = (lost, LOST_HINT) if lost else (f"the folder cannot be read: {error.strerror}", next_step)
         return [], [Diagnostic(file=str(folder), code="folder_unreadable", message=message, next_step=step)]
+
+
+def files_below(folders: Iterable[str], suffix: str, *, next_step: str = "") -> tuple[list[Path], list[Diagnostic]]:
+    """Return the files in `folders` and in all folders below them, and which folders are not there.
+
+    A folder begins with ``/`` or ``~``, so that it does not depend on where the host was started.
+    """
+    files: list[Path] = []
+    problems: list[Diagnostic] = []
+    for folder in folders:
+        place = Path(folder).expanduser()
+        if not place.is_absolute() or not place.is_dir():
+            said = "this folder is not there" if place.is_absolute() else "a folder begins with / or ~"
+            problems.append(Diagnostic(file=folder, code="folder_missing", message=said, next_step=next_step))
+            continue
+        below = [place, *sorted(path for path in place.rglob("*") if path.is_dir() and not path.name.startswith("."))]
+        for each in below:
+            found, wrong = own_files(each, suffix, next_step=next_step)
+            files += found
+            problems += wrong
+    return files, problems
 
 
 MANIFESTS = (".toml", ".json")

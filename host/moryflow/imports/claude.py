@@ -1,0 +1,136 @@
+"""Claude Code: ``~/.claude`` and ``~/.claude.json``, or a project's ``.claude``, ``.mcp.json`` and transcripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk.support.foreign_names import is_foreign_model
+
+from . import Plan
+from .files import add_server, mapping, read_in_place, read_settings, text_list
+from .rules import claude_rule
+
+# What Claude Code asks about without a rule, and Moryflow does not.
+_ASKED = (("edit", "vault:**"), ("web_fetch", "*"), ("web_search", "*"), ("mcp", "*"))
+_PLAIN = frozenset({
+    "permissions", "hooks", "env", "model", "mcpServers", "$schema", "enabledPlugins", "extraKnownMarketplaces", "statusLine",
+    "enableAllProjectMcpServers", "enabledMcpjsonServers", "disabledMcpjsonServers", "apiKeyHelper",
+})  # fmt: skip
+
+
+def read(path: Path | None, vault: Path) -> Plan:
+    """Return the plan for the user's settings, or for the project at `path`."""
+    root = (path or Path.home() / ".claude").expanduser()
+    if (root / ".claude").is_dir() or (root / ".mcp.json").is_file():
+        return _project(root.resolve())
+    plan = Plan("claude", root)
+    settings = [read_settings(plan, root / name) for name in ("settings.json", "settings.local.json")]
+    _permissions(plan, list(zip(settings, ("settings.json", "settings.local.json"), strict=True)), root, project=False)
+    for found, name in zip(settings, ("settings.json", "settings.local.json"), strict=True):
+        _rest(plan, found, root / name)
+    state = root.parent / ".claude.json"
+    for name, server in mapping(read_settings(plan, state).get("mcpServers")).items():
+        add_server(plan, str(name), mapping(server), str(state))
+    _texts(plan, root)
+    plan.transcripts = sorted((root / "projects").glob("*/*.jsonl"))
+    if plan.transcripts:
+        plan.note(
+            "sessions",
+            f"{len(plan.transcripts)} transcripts",
+            "same",
+            "sessions with their branches",
+            where=str(root / "projects"),
+        )
+    return plan
+
+
+def _project(root: Path) -> Plan:
+    plan = Plan("claude", root, folder=root)
+    own = root / ".claude"
+    settings = [(read_settings(plan, own / name), name) for name in ("settings.json", "settings.local.json")]
+    _permissions(plan, settings, root, project=True)
+    for found, name in settings:
+        _rest(plan, found, own / name)
+    for name, server in mapping(_servers(read_settings(plan, root / ".mcp.json"))).items():
+        add_server(plan, str(name), mapping(server), str(root / ".mcp.json"))
+    _texts(plan, own, skills=False)
+    slug = re.sub(r"[^A-Za-z0-9]", "-", str(root))
+    plan.transcripts = sorted((Path.home() / ".claude" / "projects" / slug).glob("*.jsonl"))
+    if plan.transcripts:
+        plan.note("sessions", f"{len(plan.transcripts)} transcripts", "same", "sessions with their branches")
+    return plan
+
+
+def _servers(found: Mapping[str, Any]) -> Any:
+    """Return the servers of a ``.mcp.json``, with or without the object ``mcpServers`` around them."""
+    return found["mcpServers"] if "mcpServers" in found else {k: v for k, v in found.items() if isinstance(v, Mapping)}
+
+
+def _permissions(plan: Plan, files: list[tuple[Mapping[str, Any], str]], root: Path, *, project: bool) -> None:
+    """Take over rules and mode: what Claude Code asks about without a rule, then allow, ask and deny."""
+    sections = [(mapping(found.get("permissions")), name) for found, name in files]
+    if not any(found for found, _ in sections) and not any(found for found, _ in files):
+        return
+    mode = next((str(found["defaultMode"]) for found, _ in reversed(sections) if found.get("defaultMode")), "default")
+    asked = [(domain, pattern) for domain, pattern in _ASKED if not (domain == "edit" and mode == "acceptEdits")]
+    plan.rules(f"defaultMode {mode}", [(domain, pattern, "ask") for domain, pattern in asked], plan.root.name)
+    if mode in ("bypassPermissions", "dontAsk", "auto"):
+        plan.note("setting", f"defaultMode {mode}", "stricter", "mode agent", "an import gives no mode that asks less")
+    if mode == "plan":
+        plan.note("setting", "defaultMode plan", "skipped", "", "moryflow chat --agent plan plans")
+    for decision in ("allow", "ask", "deny"):
+        for found, name in sections:
+            for entry in text_list(found.get(decision)):
+                meaning = claude_rule(entry, decision, root, project=project)
+                rows = [(meaning.domain, pattern, decision) for pattern in meaning.patterns]
+                plan.rules(f'{decision} "{entry}"', rows, name, meaning.why)
+    for found, name in sections:
+        for folder in text_list(found.get("additionalDirectories")):
+            place = f"fs:{folder.rstrip('/')}/**" if folder.startswith(("/", "~")) else ""
+            rows = [("read", place, "allow"), ("edit", place, "ask")] if place else []
+            plan.rules(
+                f"additionalDirectories {folder}", rows, name, "" if place else "a folder that is relative is not taken over"
+            )
+
+
+def _rest(plan: Plan, found: Mapping[str, Any], file: Path) -> None:
+    """Name what else the settings hold."""
+    if model := found.get("model"):
+        foreign = not isinstance(model, str) or is_foreign_model(model)
+        if foreign:
+            plan.note(
+                "model",
+                str(model),
+                "skipped",
+                "",
+                "a name of Claude Code's own; moryflow model use NAME chooses one",
+                str(file),
+            )
+        else:
+            plan.settings.setdefault(("model",), model if "/" in str(model) else f"anthropic/{model}")
+            plan.note("model", str(model), "same", f"model = {plan.settings[('model',)]}", where=str(file))
+    for name, server in mapping(found.get("mcpServers")).items():
+        add_server(plan, str(name), mapping(server), str(file))
+    for event, hooks in mapping(found.get("hooks")).items():
+        plan.note("hook", f"{event} ({len(hooks) if isinstance(hooks, list) else 0})", "skipped",
+                  why="moryflow plugin install claude:PATH runs the hooks of a plugin", where=str(file))  # fmt: skip
+    for name in mapping(found.get("env")):
+        plan.note("setting", f"env {name}", "skipped", "", "set it in your shell; no value is copied", str(file))
+    for name in mapping(found.get("enabledPlugins")):
+        plan.note("setting", f"plugin {name}", "skipped", "", "moryflow plugin install claude:PATH", str(file))
+    for key in sorted({*found} - _PLAIN):
+        plan.note("setting", key, "skipped", "", "it has no counterpart", str(file))
+
+
+def _texts(plan: Plan, own: Path, *, skills: bool = True) -> None:
+    read_in_place(plan, "agents", [own / "agents"], ("agents", "runtime", "userAgents", "paths"))
+    read_in_place(plan, "commands", [own / "commands"], ("agents", "runtime", "userCommands", "paths"))
+    found = sum(1 for _ in (own / "skills").glob("*/SKILL.md")) if (own / "skills").is_dir() else 0
+    if found:
+        plan.note("skills", f"{found} in {own / 'skills'}", "in place", "read already", where=str(own / "skills"))
+    for name in ("CLAUDE.md",):
+        if (own / name).is_file():
+            plan.note("setting", name, "in place", "read already", where=str(own / name))
