@@ -12,7 +12,7 @@ import { Transcript } from "./transcript.js";
 
 /** What stands there until a link lets this browser in: it may be pasted here as well as into the address. */
 export const Locked = ({ why }) => html`
-  <main class="locked"><h1>Moryflow</h1>${why && html`<p class="problem" role="alert">${why}</p>`}<p>${t("noToken")}</p>
+  <main class="locked"><h1>Moryflow</h1>${why && html`<p class="problem" role="alert">${why}</p>`}<p>${t("noToken").split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part))}</p>
     <form onSubmit=${(event) => { event.preventDefault(); location.hash = `code=${event.target.link.value.trim().split("code=").at(-1)}`; }}>
       <input name="link" aria-label=${t("link")} placeholder=${t("link")} autocomplete="off" autofocus required /> <button class="primary">${t("enter")}</button></form></main>`;
 

@@ -150,10 +150,10 @@ export function Composer({ shown }) {
           onInput=${(event) => { setText(event.target.value); complete(event.target.value, event.target.selectionStart); }}
           onKeyDown=${pressed} onPaste=${(event) => { if (event.clipboardData.files.length) { event.preventDefault(); add(event.clipboardData.files); } }}></textarea>
         <div class="row">
-          <${Choices} shown=${shown} wanted=${wanted} want=${want} />
-          <label class="attach" title=${t("attach")}><span class="unseen">${t("attach")}</span><span aria-hidden="true">+</span><input type="file" multiple onChange=${(event) => { add(event.target.files); event.target.value = ""; }} /></label>
+          <div class="tools"><${Choices} shown=${shown} wanted=${wanted} want=${want} /></div>
+          <div class="acts"><label class="attach" title=${t("attach")}><span class="unseen">${t("attach")}</span><span aria-hidden="true">+</span><input type="file" multiple onChange=${(event) => { add(event.target.files); event.target.value = ""; }} /></label>
           ${busy && html`<button type="button" class="stop" onClick=${() => shown.stop()}>${t("stop")}</button>`}
-          <button class="primary">${t("send")}</button>
+          <button class="primary">${t("send")}</button></div>
         </div>
       </div>
     </form>

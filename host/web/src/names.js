@@ -32,7 +32,7 @@ export function keyIn(event, count, place) {
 export function Names({ id, label, rows, picked, onTake, mark = "" }) {
   const box = useRef(null);
   useEffect(() => box.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" }), [picked]);
-  return html`<ul class="names" role="listbox" id=${id} aria-label=${label} ref=${box}>${rows.map((row, at) => html`
+  return html`<ul class="names" role="listbox" tabindex="0" id=${id} aria-label=${label} ref=${box}>${rows.map((row, at) => html`
     <li role="option" id=${`${id}-${at}`} key=${row.id} aria-selected=${at === picked} onMouseDown=${(event) => { event.preventDefault(); onTake(row); }}>
       <b>${mark}${row.id}</b>${row.about && html` <small>${row.about}</small>`}</li>`)}</ul>`;
 }

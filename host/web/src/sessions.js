@@ -99,7 +99,7 @@ function State({ id }) {
 /** All questions that wait, whichever session asks. */
 const Waiting = () => html`
   <section class="asks"><h2>${t("questions")}</h2>${approvals.value.map((one) => html`
-    <button key=${one.id} onClick=${() => goTo(one)}><span><b>${visible(one.request.tool ?? "")}</b> ${visible(gist(one.request)).slice(0, 120)}</span><small>${titleOf(one.session)}</small></button>`)}</section>`;
+    <button key=${one.id} onClick=${() => goTo(one)}><span>${one.request.questions ? "" : html`<b>${visible(one.request.tool ?? "")}</b> `}${visible(gist(one.request)).slice(0, 120)}</span><small>${titleOf(one.session)}</small></button>`)}</section>`;
 
 const gist = ({ questions, targets = [] }) => questions?.[0]?.question ?? targets.map((one) => one.replace(/^\w+:\/?/, "")).join(", ");
 
