@@ -25,7 +25,7 @@ from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
 from .failures import install_excepthooks, report
 from .options import FOLLOWING, REACHED, Flags, NounGroup, asking_options, with_flags_behind_verb
-from .terminal import streams
+from .terminal import at_terminal, streams
 
 __all__ = ["cli", "main"]
 
@@ -143,10 +143,17 @@ def _no_such_command(name: str, known: list[str]) -> str:
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="moryflow")
 @asking_options
-def cli(_: Flags) -> None:
+def cli(_: Flags) -> Any:
     """Moryflow: a host for LLM agents that people want to extend."""
-    if click.get_current_context().invoked_subcommand is None:
-        click.echo(WELCOME, nl=False)
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is not None:
+        return None
+    click.echo(WELCOME, nl=False)
+    if not (at_terminal() and sys.stdout.isatty() and click.confirm("\nStart a chat in this folder?", default=True, err=True)):
+        return None
+    command = import_module("moryflow.cli.commands.chat").command
+    with command.make_context("chat", [], parent=ctx) as chat:
+        return command.invoke(chat)
 
 
 # The exit code that a shell reports for a program ended by Ctrl-C: 128 + SIGINT.

@@ -119,3 +119,21 @@ def test_mode_and_agent_are_picked_and_stand_below_the_input(cli: Any, at_prompt
     terminal.type("y")
     terminal.expect("plan · full access")
     assert terminal.quit() == 0
+
+
+def test_what_is_typed_while_plugins_load_is_sent(cli: Any, at_terminal: Begin) -> None:
+    """The prompt stands at once; the first line that comes from it is the first prompt (issue 41)."""
+    terminal = at_terminal("chat", "-m", cli.script("said"))
+    terminal.expect("> ")
+    terminal.type("early bird\r")
+    terminal.expect("said")
+    assert terminal.quit() == 0
+    assert cli.prompts() == ["early bird"]
+
+
+def test_alone_at_a_terminal_it_offers_to_chat(at_terminal: Begin) -> None:
+    """One key; no is a no (issue 41)."""
+    terminal = at_terminal()
+    terminal.expect("Start a chat in this folder?")
+    terminal.type("n\r")
+    assert terminal.end() == 0

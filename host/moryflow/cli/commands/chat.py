@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from moryflow.cli.findings import notes_on, say_about, say_about_agent
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import warn, with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, talk_options
 from moryflow.cli.terminal import is_dumb
 
@@ -37,7 +37,18 @@ def command(flags: Flags, again: bool, resume: str | None, attach: str | None, *
 
     from .session_worktree import finish
 
-    code, vault = with_host(flags, lambda host: _chat(host, flags, chosen))
+    at_once = sys.stdin.isatty() and sys.stderr.isatty() and not is_dumb()
+    if at_once:  # the terminal shows what is typed while plugins load, and the input takes it over
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+
+    async def talk(host: Host) -> tuple[int, str]:
+        if at_once:
+            sys.stderr.write("\r\x1b[K")
+            warn(host, flags)
+        return await _chat(host, flags, chosen)
+
+    code, vault = with_host(flags, talk, quiet=at_once)
     finish(vault, flags, ask=True)
     return code
 
