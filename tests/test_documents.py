@@ -57,8 +57,8 @@ class Page:
     others: dict[str, Terminal] = field(default_factory=dict)
 
     def write(self, name: str, body: str) -> None:
-        """Write a file that the page shows; ``~/.moryflow`` is the fresh home."""
-        path = self.home / name.removeprefix("~/.moryflow/") if name.startswith("~") else self.folder / name
+        """Write a file that the page shows; ``~/.moryflow`` is the fresh home, and ``~`` the folder that it is in."""
+        path = self.home.parent / name.removeprefix("~/") if name.startswith("~") else self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(body, encoding="utf-8")
         path.chmod(0o600)

@@ -1,7 +1,7 @@
 """Take over what other systems were told: rules, servers, agents, commands, skills, models and sessions.
 
-A reader for each system makes a :class:`Plan` and changes nothing; :mod:`.write` applies it and takes it back. What has no
-meaning here becomes the stricter rule, and a line of the plan says so.
+A reader for each system makes an :class:`ImportPlan` and changes nothing; :mod:`.write` applies it and takes it back. What
+has no meaning here becomes the stricter rule, and a line of the plan says so.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NewRule(NamedTuple):
 
 
 @dataclass
-class Plan:
+class ImportPlan:
     """What an import would do.
 
     :ivar folder: the folder that the rules are for; ``None`` for all.
@@ -93,7 +93,7 @@ class Plan:
         return found
 
 
-def plan_of(system: System, path: Path | None, vault: Path) -> Plan:
+def plan_of(system: System, path: Path | None, vault: Path) -> ImportPlan:
     """Read what `system` keeps, in the user's home or at `path`, a project's folder or the system's own.
 
     :raises ConfigError: there is nothing of that system.

@@ -1,4 +1,4 @@
-"""Anyhunt: ``~/.anyhunt/config.jsonc``, which has the keys of Moryflow's own configuration (D80)."""
+"""Anyhunt: ``~/.anyhunt/config.jsonc``, which has the keys of Moryflow's own configuration."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from moryflow_sdk.support.secrets import names_secret
 
 from moryflow.config import RULES, value_at
 
-from . import Plan
+from . import ImportPlan
 from .files import mapping, read_in_place, read_settings
 
 
-def read(path: Path | None, vault: Path) -> Plan:
+def read(path: Path | None, vault: Path) -> ImportPlan:
     """Return the plan for the folder at `path`, by default ``~/.anyhunt``."""
     root = (path or Path.home() / ".anyhunt").expanduser()
-    plan, file = Plan("anyhunt", root), root / "config.jsonc"
+    plan, file = ImportPlan("anyhunt", root), root / "config.jsonc"
     found = read_settings(plan, file)
     rules = value_at(found, RULES)
     for rule in rules if isinstance(rules, list) else []:

@@ -9,7 +9,7 @@ from typing import Any
 
 from moryflow_sdk.support.foreign_names import is_foreign_model
 
-from . import Plan
+from . import ImportPlan
 from .files import add_server, mapping, read_in_place, read_settings, text_list
 from .rules import claude_rule
 
@@ -21,12 +21,12 @@ _PLAIN = frozenset({
 })  # fmt: skip
 
 
-def read(path: Path | None, vault: Path) -> Plan:
+def read(path: Path | None, vault: Path) -> ImportPlan:
     """Return the plan for the user's settings, or for the project at `path`."""
     root = (path or Path.home() / ".claude").expanduser()
     if (root / ".claude").is_dir() or (root / ".mcp.json").is_file():
         return _project(root.resolve())
-    plan = Plan("claude", root)
+    plan = ImportPlan("claude", root)
     settings = [read_settings(plan, root / name) for name in ("settings.json", "settings.local.json")]
     _permissions(plan, list(zip(settings, ("settings.json", "settings.local.json"), strict=True)), root, project=False)
     for found, name in zip(settings, ("settings.json", "settings.local.json"), strict=True):
@@ -47,8 +47,8 @@ def read(path: Path | None, vault: Path) -> Plan:
     return plan
 
 
-def _project(root: Path) -> Plan:
-    plan = Plan("claude", root, folder=root)
+def _project(root: Path) -> ImportPlan:
+    plan = ImportPlan("claude", root, folder=root)
     own = root / ".claude"
     settings = [(read_settings(plan, own / name), name) for name in ("settings.json", "settings.local.json")]
     _permissions(plan, settings, root, project=True)
@@ -69,7 +69,7 @@ def _servers(found: Mapping[str, Any]) -> Any:
     return found["mcpServers"] if "mcpServers" in found else {k: v for k, v in found.items() if isinstance(v, Mapping)}
 
 
-def _permissions(plan: Plan, files: list[tuple[Mapping[str, Any], str]], root: Path, *, project: bool) -> None:
+def _permissions(plan: ImportPlan, files: list[tuple[Mapping[str, Any], str]], root: Path, *, project: bool) -> None:
     """Take over rules and mode: what Claude Code asks about without a rule, then allow, ask and deny."""
     sections = [(mapping(found.get("permissions")), name) for found, name in files]
     if not any(found for found, _ in sections) and not any(found for found, _ in files):
@@ -96,7 +96,7 @@ def _permissions(plan: Plan, files: list[tuple[Mapping[str, Any], str]], root: P
             )
 
 
-def _rest(plan: Plan, found: Mapping[str, Any], file: Path) -> None:
+def _rest(plan: ImportPlan, found: Mapping[str, Any], file: Path) -> None:
     """Name what else the settings hold."""
     if model := found.get("model"):
         foreign = not isinstance(model, str) or is_foreign_model(model)
@@ -125,7 +125,7 @@ def _rest(plan: Plan, found: Mapping[str, Any], file: Path) -> None:
         plan.note("setting", key, "skipped", "", "it has no counterpart", str(file))
 
 
-def _texts(plan: Plan, own: Path, *, skills: bool = True) -> None:
+def _texts(plan: ImportPlan, own: Path, *, skills: bool = True) -> None:
     read_in_place(plan, "agents", [own / "agents"], ("agents", "runtime", "userAgents", "paths"))
     read_in_place(plan, "commands", [own / "commands"], ("agents", "runtime", "userCommands", "paths"))
     found = sum(1 for _ in (own / "skills").glob("*/SKILL.md")) if (own / "skills").is_dir() else 0

@@ -10,17 +10,17 @@ from typing import Any
 
 from moryflow_sdk.support.sandbox import COMMANDS
 
-from . import NewRule, Plan
+from . import ImportPlan, NewRule
 from .files import add_server, mapping, read_in_place, read_settings, text_list
 
 _DECISIONS = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
 
 
-def read(path: Path | None, vault: Path) -> Plan:
+def read(path: Path | None, vault: Path) -> ImportPlan:
     """Return the plan for the folder at `path`, by default ``~/.codex``."""
     root = (path or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")).expanduser()
     root = root / ".codex" if (root / ".codex").is_dir() else root
-    plan, file = Plan("codex", root), root / "config.toml"
+    plan, file = ImportPlan("codex", root), root / "config.toml"
     found = read_settings(plan, file)
     if file.is_file():
         _policy(plan, found, str(file))
@@ -37,7 +37,7 @@ def read(path: Path | None, vault: Path) -> Plan:
     return plan
 
 
-def _policy(plan: Plan, found: Mapping[str, Any], where: str) -> None:
+def _policy(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:
     """Take over when Codex asks, and what its sandbox lets through.
 
     A policy that never asks lets commands fail in the sandbox; here they are denied outside of it. Full access is not given.
@@ -75,7 +75,7 @@ def _policy(plan: Plan, found: Mapping[str, Any], where: str) -> None:
             plan.note("setting", f"trust_level of {folder}", "skipped", "", "trust is asked about here, by rule", where)
 
 
-def _prefix_rules(plan: Plan, file: Path) -> None:
+def _prefix_rules(plan: ImportPlan, file: Path) -> None:
     """Take over ``prefix_rule(pattern=[…], decision="…")``; the language is a small Python, which is read and not run."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def _lines(words: Any) -> Iterator[list[str]]:
     yield from lines
 
 
-def _server(plan: Plan, name: str, server: Mapping[str, Any], where: str) -> None:
+def _server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: str) -> None:
     headers = {**mapping(server.get("http_headers"))}
     headers |= {key: f"${{{variable}}}" for key, variable in mapping(server.get("env_http_headers")).items()}
     if isinstance(token := server.get("bearer_token_env_var"), str):
@@ -134,7 +134,7 @@ def _server(plan: Plan, name: str, server: Mapping[str, Any], where: str) -> Non
         plan.note("rule", f"mcp_servers.{name} enabled_tools", "same", f"only {', '.join(enabled)}", where=where)
 
 
-def _model(plan: Plan, found: Mapping[str, Any], where: str) -> None:
+def _model(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:
     provider = str(found.get("model_provider") or "openai")
     if isinstance(model := found.get("model"), str):
         plan.settings.setdefault(("model",), f"{provider}/{model}")

@@ -13,13 +13,13 @@ from moryflow_sdk.support.secrets import names_secret
 
 from moryflow.config.jsonc import JsoncError, parse
 
-from . import Plan
+from . import ImportPlan
 
 MAX_BYTES = 8 * 1024 * 1024
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-[^}]*)?\}|\{env:([A-Za-z_]\w*)\}|\$([A-Z_][A-Z0-9_]*)\b")
 
 
-def read_settings(plan: Plan, file: Path) -> Mapping[str, Any]:
+def read_settings(plan: ImportPlan, file: Path) -> Mapping[str, Any]:
     """Return the object in a JSON, JSONC or TOML file; an empty one if it is missing or wrong, which the plan then says."""
     try:
         with open_regular(file) as stream:
@@ -42,7 +42,7 @@ def read_settings(plan: Plan, file: Path) -> Mapping[str, Any]:
     return found
 
 
-def read_in_place(plan: Plan, kind: str, folders: list[Path], setting: tuple[str, ...], pattern: str = "*.md") -> None:
+def read_in_place(plan: ImportPlan, kind: str, folders: list[Path], setting: tuple[str, ...], pattern: str = "*.md") -> None:
     """Have the Markdown files below `folders` read where they are, if there are any."""
     for folder in folders:
         count = sum(1 for _ in folder.rglob(pattern)) if folder.is_dir() else 0
@@ -66,7 +66,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- servers
 
 
-def add_server(plan: Plan, name: str, server: Mapping[str, Any], where: str) -> None:
+def add_server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: str) -> None:
     """Add an MCP server: values of variables and headers by name, never copied; its tools wait for ``mcp review``."""
     found: dict[str, Any] = {key: server[key] for key in ("command", "args", "cwd", "url", "type") if server.get(key)}
     if not re.fullmatch(r"[\w.@-]{1,64}", name) or not (found.get("command") or found.get("url")):

@@ -11,7 +11,7 @@ from typing import Any
 from moryflow_sdk import DOMAINS
 from moryflow_sdk.support.foreign_names import DOMAINS_ELSEWHERE, is_known, is_of_server, plain_name, tools_here
 
-from . import Plan
+from . import ImportPlan
 from .files import add_server, mapping, read_in_place, read_settings, text_list, variable_in
 from .rules import _DOMAIN_OF
 
@@ -20,13 +20,13 @@ _DOMAINS = {plain_name(name): name for name in DOMAINS} | {plain_name(name): our
 _DOMAINS |= {"list": "read", "glob": "read", "grep": "read"}
 
 
-def read(path: Path | None, vault: Path) -> Plan:
+def read(path: Path | None, vault: Path) -> ImportPlan:
     """Return the plan for the user's settings, or for the project at `path`."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "opencode"
     root = (path or config).expanduser()
     here = (root / ".opencode").is_dir() or any((root / name).is_file() for name in _FILES[1:])
     project = here and path is not None and root.resolve() != config.resolve()
-    plan = Plan("opencode", root, folder=root.resolve() if project else None)
+    plan = ImportPlan("opencode", root, folder=root.resolve() if project else None)
     own = root / ".opencode" if project else root
     for file in [*(root / name for name in _FILES), *((own / name for name in _FILES[1:]) if project else ())]:
         found = read_settings(plan, file)
@@ -49,7 +49,7 @@ def read(path: Path | None, vault: Path) -> Plan:
     return plan
 
 
-def _permissions(plan: Plan, value: Any, where: str) -> None:
+def _permissions(plan: ImportPlan, value: Any, where: str) -> None:
     """Take over ``"ask"``, ``{tool: decision or {pattern: decision}}``, or the list of version 2; the last match counts."""
     for tool, pattern, decision in _entries(value):
         original = f'permission {tool} "{pattern}": {decision}'
@@ -105,7 +105,7 @@ def _path(pattern: str) -> str:
     return re.sub(r"(?<!\*)\*(?!\*)", "**", pattern.replace("$HOME", "~", 1) if pattern.startswith("$HOME") else pattern)
 
 
-def _tools(plan: Plan, tools: Mapping[str, Any], where: str) -> None:
+def _tools(plan: ImportPlan, tools: Mapping[str, Any], where: str) -> None:
     """Take over ``{"bash": false}``: a tool that is off is denied."""
     for tool, on in tools.items():
         if on is not False:
@@ -115,7 +115,7 @@ def _tools(plan: Plan, tools: Mapping[str, Any], where: str) -> None:
         plan.rules(f"tools {tool}: false", rows, where)
 
 
-def _rest(plan: Plan, found: Mapping[str, Any], where: str) -> None:
+def _rest(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:
     if isinstance(model := found.get("model"), str) and "/" in model:
         plan.settings.setdefault(("model",), model)
         plan.note("model", model, "same", f"model = {model}", where=where)

@@ -18,7 +18,7 @@ from typing import Any
 
 from moryflow_sdk.support.foreign_names import tools_here
 
-from . import Plan
+from . import ImportPlan
 from .transcripts import PastCall, arguments_here
 
 SEVERITY = {"allow": 0, "ask": 1, "deny": 2}
@@ -32,7 +32,7 @@ _OPERATOR = re.compile(r"\|\||&&|[;|&\n]")
 Judge = Callable[[Sequence[Mapping[str, Any]]], list[Mapping[str, Any]]]
 
 
-def compare(plan: Plan, past: Iterable[PastCall], rules: Mapping[str, list[Any]], judge: Judge) -> dict[str, Any]:
+def compare(plan: ImportPlan, past: Iterable[PastCall], rules: Mapping[str, list[Any]], judge: Judge) -> dict[str, Any]:
     """Compare the decisions on past calls there and here.
 
     :param rules: the rules that would hold, by folder; the empty key is for all other folders.
@@ -85,7 +85,7 @@ def _shown(call: PastCall) -> str:
 # ---------------------------------------------------------------- the other side
 
 
-def their_decision(plan: Plan, call: PastCall) -> str:
+def their_decision(plan: ImportPlan, call: PastCall) -> str:
     """Return what the other system would decide; what happened where its rules alone do not say."""
     if plan.system == "claude":
         return _claude(plan, call)
@@ -94,7 +94,7 @@ def their_decision(plan: Plan, call: PastCall) -> str:
     return "deny" if call.refused else "allow"
 
 
-def _raw(plan: Plan) -> list[tuple[str, str]]:
+def _raw(plan: ImportPlan) -> list[tuple[str, str]]:
     """Return (decision, entry) of the rules as they were written."""
     found: list[tuple[str, str]] = []
     for item in plan.items:
@@ -104,7 +104,7 @@ def _raw(plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
-def _claude(plan: Plan, call: PastCall) -> str:
+def _claude(plan: ImportPlan, call: PastCall) -> str:
     entries = _raw(plan)
     mode = call.mode or next(
         (item.original.split()[-1] for item in plan.items if item.original.startswith("defaultMode")), "default"
@@ -133,7 +133,7 @@ def _claude_default(call: PastCall, mode: str) -> str:
     return "ask"
 
 
-def _fits(plan: Plan, entry: str, call: PastCall) -> bool:
+def _fits(plan: ImportPlan, entry: str, call: PastCall) -> bool:
     """Whether an entry of Claude Code's rules is about a call; one for Edit is about every tool that writes."""
     tool, _, part = entry.partition("(")
     part = part.removesuffix(")").strip()
@@ -170,7 +170,7 @@ def _absolute(path: str, folder: str) -> str:
     return home if home.startswith("/") else f"{folder}/{home.removeprefix('./')}"
 
 
-def _gitignore(part: str, plan: Plan, folder: str) -> re.Pattern[str]:
+def _gitignore(part: str, plan: ImportPlan, folder: str) -> re.Pattern[str]:
     body = part.rstrip("/")
     if body.startswith("//"):
         base, body = "", body[2:]
@@ -186,7 +186,7 @@ def _gitignore(part: str, plan: Plan, folder: str) -> re.Pattern[str]:
     return re.compile(re.escape(base) + "/" + "".join(signs.get(one, re.escape(one)) for one in pieces) + "(?:/.*)?", re.DOTALL)
 
 
-def _opencode(plan: Plan, call: PastCall) -> str:
+def _opencode(plan: ImportPlan, call: PastCall) -> str:
     """Return the last entry that matches; without one a call is allowed there."""
     args = arguments_here(call.tool, call.args)
     value = str(args.get("command") or args.get("path") or args.get("url") or "*")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from moryflow.store.tables import encode, node_hash
 
-from . import Plan
+from . import ImportPlan
 from .files import jsonl, mapping
 
 MAX_TEXT = 256 * 1024
@@ -50,7 +50,7 @@ class PastCall(NamedTuple):
 
 
 @dataclass
-class Entry:
+class PastMessage:
     """One message of a transcript.
 
     :ivar role: ``user``, ``assistant`` or ``tool``.
@@ -76,11 +76,11 @@ class Transcript:
     id: str
     folder: str
     title: str
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[PastMessage] = field(default_factory=list[PastMessage])
     file: str = ""
 
 
-def transcripts(plan: Plan) -> Iterator[Transcript]:
+def transcripts(plan: ImportPlan) -> Iterator[Transcript]:
     """Yield every conversation of the plan. A file that cannot be read is noted in the plan."""
     for file in plan.transcripts:
         try:
@@ -147,20 +147,22 @@ def _of_claude(file: Path) -> Transcript:
     return found
 
 
-def _claude_parts(name: str, kind: str, parts: list[Mapping[str, Any]], about: dict[str, Any], model: str) -> Iterator[Entry]:
+def _claude_parts(
+    name: str, kind: str, parts: list[Mapping[str, Any]], about: dict[str, Any], model: str
+) -> Iterator[PastMessage]:
     """Yield the entries of one line: the results of calls one by one, then the texts and calls together."""
     for number, part in enumerate(part for part in parts if part.get("type") == "tool_result"):
         text = part.get("content")
         if isinstance(text, list):
             text = "\n".join(str(item.get("text", "")) for item in map(mapping, text))
         own = f"{name}-{number}"
-        yield Entry(
+        yield PastMessage(
             own, None, "tool", str(text or ""), call=str(part.get("tool_use_id")), failed=bool(part.get("is_error")), **about
         )
     text = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text")
     made = [(str(p.get("id")), str(p.get("name")), mapping(p.get("input"))) for p in parts if p.get("type") == "tool_use"]
     if text.strip() or made:
-        yield Entry(name, None, kind, text, made, model=model, **about)
+        yield PastMessage(name, None, kind, text, made, model=model, **about)
 
 
 def _of_codex(file: Path) -> Transcript:
@@ -179,11 +181,15 @@ def _of_codex(file: Path) -> Transcript:
     return found
 
 
-def _codex_entry(name: str, kind: str, body: Mapping[str, Any], created: str) -> Entry | None:
+def _codex_entry(name: str, kind: str, body: Mapping[str, Any], created: str) -> PastMessage | None:
     if kind == "message" and body.get("role") in ("user", "assistant"):
         parts = body.get("content")
         text = "\n".join(str(part.get("text", "")) for part in map(mapping, parts if isinstance(parts, list) else []))
-        return None if not text.strip() or text.startswith("<") else Entry(name, None, str(body["role"]), text, created=created)
+        return (
+            None
+            if not text.strip() or text.startswith("<")
+            else PastMessage(name, None, str(body["role"]), text, created=created)
+        )
     if kind in ("function_call", "custom_tool_call", "local_shell_call"):
         given = body.get("arguments", body.get("input", body.get("action")))
         try:
@@ -191,11 +197,11 @@ def _codex_entry(name: str, kind: str, body: Mapping[str, Any], created: str) ->
         except ValueError:
             args = {"input": given}
         tool = str(body.get("name") or "shell")
-        return Entry(name, None, "assistant", calls=[(str(body.get("call_id")), tool, mapping(args))], created=created)
+        return PastMessage(name, None, "assistant", calls=[(str(body.get("call_id")), tool, mapping(args))], created=created)
     if kind in ("function_call_output", "custom_tool_call_output"):
         output = body.get("output")
         text = output if isinstance(output, str) else json.dumps(output)
-        return Entry(name, None, "tool", text, call=str(body.get("call_id")), created=created)
+        return PastMessage(name, None, "tool", text, call=str(body.get("call_id")), created=created)
     return None
 
 
@@ -233,13 +239,15 @@ def _opencode_entries(found: Transcript, rows: list[tuple[str, Any]], parts: Map
         used = [part for part in own if part.get("type") == "tool"]
         made = [(str(p.get("callID")), str(p.get("tool")), mapping(mapping(p.get("state")).get("input"))) for p in used]
         if text.strip() or made:
-            found.entries.append(Entry(name, previous, "user" if message.get("role") == "user" else "assistant", text, made))
+            found.entries.append(
+                PastMessage(name, previous, "user" if message.get("role") == "user" else "assistant", text, made)
+            )
             previous = name
         for part, (call, _, _) in zip(used, made, strict=True):
             state = mapping(part.get("state"))
             result = str(state.get("output") or state.get("error") or "")
             failed = state.get("status") == "error"
-            found.entries.append(Entry(f"{name}-{call}", previous, "tool", result, call=call, failed=failed))
+            found.entries.append(PastMessage(f"{name}-{call}", previous, "tool", result, call=call, failed=failed))
             previous = f"{name}-{call}"
 
 
@@ -277,7 +285,7 @@ def session_lines(transcript: Transcript, name: str, vault: str, now: str) -> li
     return [encode(line) for line in (header, *nodes, {"type": "end", "lines": len(nodes) + 2})]
 
 
-def _payload(entry: Entry, tools: Mapping[str, str]) -> dict[str, Any] | None:
+def _payload(entry: PastMessage, tools: Mapping[str, str]) -> dict[str, Any] | None:
     text = entry.text.replace("\0", "")[:MAX_TEXT].encode("utf-8", "replace").decode()
     if entry.role == "user":
         return {"text": text} if text.strip() else None

@@ -22,12 +22,12 @@ from moryflow.base.paths import make_folder
 from moryflow.config import MISSING, RULES, value_at
 from moryflow.config.values import Change, edit, node_at, remove, set_at, set_value
 
-from . import NewRule, Plan, System
+from . import ImportPlan, NewRule, System
 
 LONGEST_COMMENT = 200
 
 
-def apply(plan: Plan, home: Path, file: Path) -> dict[str, int]:
+def apply(plan: ImportPlan, home: Path, file: Path) -> dict[str, int]:
     """Write what the plan says into the configuration at `file`; return how many rules, settings and entries were added.
 
     :raises ConfigError: the file does not parse or cannot be written.
@@ -44,7 +44,7 @@ def apply(plan: Plan, home: Path, file: Path) -> dict[str, int]:
     return {"rules": len(rules), "settings": len(settings), "entries": len(lists)}
 
 
-def note_sessions(plan: Plan, home: Path, file: Path, sessions: Sequence[Sequence[Any]]) -> None:
+def note_sessions(plan: ImportPlan, home: Path, file: Path, sessions: Sequence[Sequence[Any]]) -> None:
     """Add sessions (id, number of nodes) to what ``--undo`` takes back."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     done = {"file": str(file), "root": str(plan.root), "before": text, "after": _digest(text), "lists": [], "settings": []}
@@ -92,11 +92,11 @@ def take_back(done: Mapping[str, Any]) -> int:
 # ---------------------------------------------------------------- rules
 
 
-def _place(plan: Plan) -> tuple[str, ...]:
+def _place(plan: ImportPlan) -> tuple[str, ...]:
     return ("folders", str(plan.folder), "rules") if plan.folder else RULES
 
 
-def _add_rules(plan: Plan, file: Path) -> list[list[Any]]:
+def _add_rules(plan: ImportPlan, file: Path) -> list[list[Any]]:
     """Add the rules that are not there yet; return those that were added, with their comments."""
     added: list[list[Any]] = []
     place = _place(plan)
@@ -222,7 +222,7 @@ def _joined(earlier: Mapping[str, Any], done: Mapping[str, Any]) -> dict[str, An
     return {**done, **kept, **whole, "rules": {**done["rules"], "entries": entries}}
 
 
-def _keep(home: Path, plan: Plan, done: Mapping[str, Any]) -> None:
+def _keep(home: Path, plan: ImportPlan, done: Mapping[str, Any]) -> None:
     file = _record(home, plan.system, plan.root)
     make_folder(file.parent)
     if file.exists():

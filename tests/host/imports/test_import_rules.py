@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moryflow.imports import Plan
+from moryflow.imports import ImportPlan
 from moryflow.imports.opencode import _permissions
 from moryflow.imports.rules import claude_rule
 
@@ -80,7 +80,7 @@ def test_a_path_of_a_project_begins_at_the_project() -> None:
 )
 def test_permissions_of_opencode_mean(value: object, rows: set[tuple[str, str, str]]) -> None:
     """Both versions; the last match counts there as here, and a star matches a slash too."""
-    plan = Plan("opencode", ROOT)
+    plan = ImportPlan("opencode", ROOT)
     _permissions(plan, value, "x")
     found = {(rule.domain, rule.pattern, rule.decision) for rule in (*plan.first, *plan.last)}
     assert rows <= found and (value == "ask" or rows == found)

@@ -19,7 +19,7 @@ from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import columns, plain, say, show
 
 if TYPE_CHECKING:
-    from moryflow.imports import Plan, System
+    from moryflow.imports import ImportPlan, System
     from moryflow.imports.transcripts import Transcript
     from moryflow.store import Store
 
@@ -62,7 +62,7 @@ def command(flags: Flags, system: System, path: Path | None, action: str | None)
     return 0
 
 
-def _table(plan: Plan, done: Mapping[str, int]) -> str:
+def _table(plan: ImportPlan, done: Mapping[str, int]) -> str:
     rows = [(item.becomes, item.kind, item.original, item.result or "-", item.why) for item in plan.items]
     counts = ", ".join(f"{count} {becomes}" for becomes, count in plan.counts.items())
     if done:
@@ -72,7 +72,7 @@ def _table(plan: Plan, done: Mapping[str, int]) -> str:
     return f"{columns(rows)}\n\n{counts}\n{last}"
 
 
-def _import_sessions(plan: Plan, home: Path, file: Path) -> int:
+def _import_sessions(plan: ImportPlan, home: Path, file: Path) -> int:
     """Import the transcripts as sessions with ids of their own; one that is there already is passed over."""
     if not plan.transcripts:
         return 0
@@ -137,7 +137,7 @@ def _undo(flags: Flags, system: System, path: Path | None, home: Path) -> int:
     return 0
 
 
-def _check(flags: Flags, plan: Plan, home: Path) -> int:
+def _check(flags: Flags, plan: ImportPlan, home: Path) -> int:
     """Compare both systems on every call of the transcripts; exit code 3 if a call would be judged more freely here."""
     from moryflow.config import load_config
     from moryflow.imports.replay import compare
