@@ -71,6 +71,12 @@ class StoreSettings(Settings):
     lease: Annotated[float, Meta("seconds after which another process may go on, in PostgreSQL", ge=2, le=3600)] = 30.0
 
 
+class ChatSettings(Settings):
+    """Conversations at a terminal."""
+
+    notify: Annotated[bool, Meta("ring, and show a notice, when a turn of over 20 seconds ends or asks")] = True
+
+
 class TelemetrySettings(Settings):
     """Traces of turns for OpenTelemetry. Without `otlp` nothing is sent."""
 
@@ -200,6 +206,7 @@ def host_models() -> tuple[Known, ...]:
         ("", RootSettings),
         ("telemetry", TelemetrySettings),
         ("store", StoreSettings),
+        ("chat", ChatSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

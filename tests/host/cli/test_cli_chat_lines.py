@@ -137,3 +137,23 @@ def test_alone_at_a_terminal_it_offers_to_chat(at_terminal: Begin) -> None:
     terminal.expect("Start a chat in this folder?")
     terminal.type("n\r")
     assert terminal.end() == 0
+
+
+class Watched:
+    """A host and a source of lines, as far as a notice needs them."""
+
+    interactive = notifies = True
+
+
+def test_the_end_of_a_long_turn_rings(monkeypatch: Any, capsys: Any) -> None:
+    """And shows a notice; of a short one, or where the user has turned it off, nothing (issue 41)."""
+    from moryflow.cli.chat.conversation import NOTIFY_AFTER, Conversation
+
+    monkeypatch.setenv("TERM", "xterm")
+    talk: Any = object.__new__(Conversation)
+    talk.host, talk._source = Watched(), Watched()
+    for began, notifies, rings in ((0.0, True, True), (0.0, False, False), (1.0, True, False)):
+        monkeypatch.setattr("moryflow.cli.chat.conversation.time.monotonic", lambda: NOTIFY_AFTER + 0.5)
+        talk._began, talk.host.notifies = began, notifies
+        talk.notify("the answer is there")
+        assert ("\x07\x1b]9;Moryflow: the answer is there\x07" in capsys.readouterr().err) == rings

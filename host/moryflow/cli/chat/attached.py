@@ -109,6 +109,8 @@ class AttachedChatHost:
     def mode(self) -> str:
         return self.row.mode
 
+    notifies = True
+
     @property
     def busy(self) -> bool:
         return self._session.turn is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,7 +17,7 @@ from moryflow_sdk import MoryflowError, SlashResult
 from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
-from moryflow.cli.terminal import ending, first_line, say
+from moryflow.cli.terminal import ending, first_line, is_dumb, say
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.stdin import attachment, question
@@ -27,12 +29,16 @@ from .slash import BUILDER, PLANNER, Quit, Slash, in_chat
 from .talk import Talk
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Event
+
     from moryflow.cli.options import Flags, RunFlags
 
     from .talk import ChatHost
 
 
 T = TypeVar("T")
+# Seconds after which the end of a turn, or a question in it, rings.
+NOTIFY_AFTER = 20.0
 KEYS = """\
   Enter sends            Alt-Enter new line      Ctrl-X Ctrl-E editor
   / commands             @ files                 ! runs your own command
@@ -53,7 +59,9 @@ class Conversation(Talk):
         self._model, self._window, self._used = "", 0, 0
         self._view.in_place = self._in_chat
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
+        self._began = time.monotonic()
         host.subscribe(self._asker or self._view)
+        host.subscribe(self._note_question)
 
     @property
     def waiting(self) -> list[str]:
@@ -219,6 +227,16 @@ class Conversation(Talk):
         self._ran.append(await run_own(command, Path(self.host.row.vault)))
         self._view.note("goes with your next prompt; ! alone leaves it out")
 
+    def notify(self, what: str) -> None:
+        """Ring, and show a notice of the terminal's, if the turn has run so long that the user may look elsewhere."""
+        if self.host.notifies and self._source.interactive and time.monotonic() - self._began > NOTIFY_AFTER and not is_dumb():
+            sys.stderr.write(f"\x07\x1b]9;Moryflow: {what}\x07")
+            sys.stderr.flush()
+
+    def _note_question(self, event: Event) -> None:
+        if event.type == "permission.asked":
+            self.notify("a question waits for you")
+
     def status(self) -> str:
         """Return the line below the input: who answers, how, and what it has taken."""
         host, used = self.host, self._view.totals_so_far
@@ -233,7 +251,7 @@ class Conversation(Talk):
 
         :param foreign: the text was not typed by the user.
         """
-        at_terminal = self._source.interactive
+        at_terminal, self._began = self._source.interactive, time.monotonic()
         with Stopping(self.host.cancel) as stopping, self.typing(), self._questions():
             own = text if at_terminal and not foreign else None
             files, images = attachments(own, Path(self.host.row.vault)) if own else ([], [])
@@ -243,6 +261,7 @@ class Conversation(Talk):
         self._view.finish(result.text)
         if at_terminal:
             self._view.totals()
+            self.notify("the answer is there" if result.end_reason == "completed" else "the turn has ended")
         self._code = result.exit_code or self._code  # a later turn must not hide that an earlier one went wrong
         if result.end_reason == "stopped":
             self._source.take_all_back()

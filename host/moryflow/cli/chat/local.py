@@ -74,6 +74,10 @@ class LocalChatHost:
         return str(self._host.config.get("language") or "en")
 
     @property
+    def notifies(self) -> bool:
+        return bool(self._host.config.get("chat.notify", True))
+
+    @property
     def agents(self) -> Mapping[str, AgentChoice]:
         shown = (agent for agent in self._host.agents.values() if agent.mode != "subagent" and not agent.hidden)
         return {agent.id: AgentChoice(agent.description or agent.name, agent.mode == "primary") for agent in shown}
