@@ -217,13 +217,18 @@ async def ledger(at: Call, id: str, turn: str | None = None) -> Any:
 
 
 @operation(
-    "GET", "/sessions/{id}/outcomes", "{calls: {id: milliseconds}, compactions: {run: tokens after it}, errors: by turn, turns}"
+    "GET",
+    "/sessions/{id}/outcomes",
+    "{calls: {id: milliseconds}, compactions: {run: tokens after it}, errors: by turn, turns, filled: tokens sent last}",
 )
 async def outcomes(at: Call, id: str) -> Any:
     """Say how long each call ran, how much each compaction left, and what turns took or failed with."""
     store = at.service.host.store
     row = await store.session(id)
-    return {**(await collect_outcomes(store, row)), "turns": [run._asdict() for run in await store.runs(row.id)]}
+    steps = await store.events(row.id, types=("step.finish",))
+    filled = thaw(steps[-1].data).get("usage", {}).get("input") if steps else None
+    turns = [run._asdict() for run in await store.runs(row.id)]
+    return {**(await collect_outcomes(store, row)), "turns": turns, "filled": filled}
 
 
 @operation("GET", "/sessions/{id}/stats", "counts of turns, tokens, tools, questions, hooks")

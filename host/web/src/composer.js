@@ -7,6 +7,7 @@ import { toMessage } from "./keys.js";
 import { useKept } from "./loaded.js";
 import { fitting, keyIn, Names, Picker } from "./names.js";
 import { choose, draft, health, listSessions, open, patch, reloads, sessions, sheet, tell } from "./state.js";
+import { count } from "./stats.js";
 import { t } from "./strings.js";
 
 const MOST = 5 << 20; // bytes of a picture or a file that go along
@@ -180,15 +181,19 @@ function Choices({ shown, wanted, want }) {
   const model = now.model || models.find((one) => one.in_use)?.id;
   return html`
     <select class=${`mode ${now.mode}`} aria-label=${t("mode")} title=${t("mode")} value=${now.mode ?? "agent"} onChange=${setMode}>
-      <option value="agent">${t("agent")}</option><option value="full_access">${t("fullAccess")}</option></select>
+      <option value="agent">${t("asksFirst")}</option><option value="full_access">${t("fullAccess")}</option></select>
     <select class="who" aria-label=${t("who_answers")} title=${t("who_answers")} value=${now.agent} onChange=${(event) => change({ agent: event.target.value })}>
       ${agents.filter((one) => one.mode !== "subagent").map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select>
     <${Picker} name="model" label=${t("model")} value=${model || t("model")} rows=${models.map((one) => ({ id: one.id, about: one.note }))} free onPick=${(id) => change({ model: id })} />
     <select class="effort" aria-label=${t("effort")} title=${t("effort")} value=${effort} onChange=${({ target: { value } }) => (shown ? shown.choose(value) : change({ effort: value }))}>
       ${EFFORTS.map((one) => html`<option value=${one}>${one === "default" ? t("effort") : one}</option>`)}</select>
+    ${shown && html`<${Filled} tokens=${shown.filled.value} most=${models.find((one) => one.id === model)?.context_window} />`}
     ${!shown && vault && html`<${Picker} name="folder" label=${t("folder")} value=${vault.split("/").at(-1) || vault} rows=${folders} free onPick=${(id) => change({ vault: id })} />`}
   `;
 }
+
+/** How full the window of the model was at the last request. */
+const Filled = ({ tokens, most }) => (tokens && most ? html`<span class="filled" title=${`${t("window")}: ${count(tokens)} / ${count(most)} ${t("tokens")}`}>${Math.round((100 * tokens) / most)} %</span>` : null);
 
 let known = {}; // the commands, as they were after a reload
 

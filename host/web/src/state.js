@@ -32,6 +32,7 @@ export class Shown {
     this.sinks = new Set(); // who appends text as it comes
     this.last = signal(null); // how the last turn ended
     this.turns = signal([]);
+    this.filled = signal(null); // tokens of the last request
     this.effort = signal(null); // how long the model reasons; `chosen` goes along with the next prompt
     this.chosen = null;
     this.outcomes = signal({ calls: {}, compactions: {}, errors: {} }); // times, sizes and errors of what is over
@@ -122,6 +123,7 @@ export class Shown {
     get(`${at("sessions", this.id)}/outcomes`).then((found) => batch(() => {
       this.outcomes.value = found;
       this.turns.value = found.turns;
+      this.filled.value = found.filled;
     }), () => {});
   }
 
@@ -191,6 +193,7 @@ export class Shown {
         this.refresh();
         break;
       case "step.finish":
+        this.filled.value = event.usage?.input ?? this.filled.value;
         this.refresh();
         break;
       case "session.status":

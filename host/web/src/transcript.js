@@ -15,7 +15,7 @@ export function Transcript({ shown, inside = false }) {
   const turns = useMemo(() => ends(nodes, shown.turns.value), [nodes, shown.turns.value]);
   const undone = new Set(nodes.map((node) => node.payload.void).filter(Boolean));
   const live = nodes.some((node) => node.id === shown.live.value?.id) ? null : shown.live.value; // never beside its own node
-  useSticking(box, !inside, shown);
+  const away = useSticking(box, !inside, shown);
   useFinding(box, shown);
   const said = useAnnounced(nodes);
   return html`
@@ -27,18 +27,24 @@ export function Transcript({ shown, inside = false }) {
       </div>
       <${Doing} shown=${shown} />
       <p class="unseen" aria-live="polite">${said}</p>
+      ${away && html`<button class="to-end" aria-label=${t("toEnd")} title=${t("toEnd")} onClick=${() => (box.current.scrollTop = box.current.scrollHeight)}>↓</button>`}
     </div>
   `;
 }
 
 /** Stay at the end while it grows, if that is where the reader is; who sends something wants to see it. */
 function useSticking(box, wanted, shown) {
+  const [away, setAway] = useState(false);
   useEffect(() => {
     if (!wanted) return;
     const element = box.current;
     let atEnd = true;
     const toEnd = () => atEnd && (element.scrollTop = element.scrollHeight);
-    const moved = () => (atEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 60);
+    const moved = () => {
+      const left = element.scrollHeight - element.scrollTop - element.clientHeight;
+      atEnd = left < 60;
+      setAway(left > element.clientHeight);
+    };
     shown.toEnd = () => (atEnd = true);
     const grown = new MutationObserver(toEnd);
     element.addEventListener("scroll", moved, { passive: true });
@@ -52,6 +58,7 @@ function useSticking(box, wanted, shown) {
       element.removeEventListener("scroll", moved);
     };
   }, []);
+  return away;
 }
 
 /** Go to the node that a search led to, fetching what is older until it is there. */

@@ -258,6 +258,33 @@ def test_a_turn_that_ends_while_nobody_looks_is_told(server: Server, tab: Tab) -
     expect(page).to_have_title("looked away from · Moryflow")
 
 
+def test_how_full_the_window_is_stands_beside_the_message(server: Server, tab: Tab) -> None:
+    """In per cent of what the model takes; after each request, and after a reload."""
+    session = server.session("One.")
+    page = tab(server)
+    model = {"id": server.get(f"/sessions/{session}")["model"], "context_window": 100}
+    page.route("**/models", lambda route: route.fulfill(json=[model]))
+    page.goto(f"{server.said['url']}/#{session}")
+    page.reload()
+    say(page, "Fill it")
+    finished(page, "One.")
+    expect(page.locator(".filled")).to_have_text("10 %")
+    page.reload()
+    expect(page.locator(".filled")).to_have_text("10 %")
+
+
+def test_a_button_leads_back_to_the_end(server: Server, tab: Tab) -> None:
+    """It is there while the reader is more than a screen away from it."""
+    session = server.session("word\n\n" * 200)
+    server.whole_turn(session, "long")
+    page = tab(server, session)
+    page.locator(".markdown", has_text="word").wait_for()
+    expect(page.locator(".to-end")).to_have_count(0)
+    page.locator(".transcript").evaluate("box => { box.scrollTop = 0; }")
+    page.locator(".to-end").click()
+    expect(page.locator(".to-end")).to_have_count(0)
+
+
 TOLD = """() => {
     window.told = [];
     window.Notification = class { constructor(title, more) { told.push([title, more.body]); } static permission = "granted"; };
