@@ -57,6 +57,8 @@ class RunFlags(NamedTuple):
     typed: int | None = None
     schema: str | None = None
     worktree: bool = False
+    until: str | None = None
+    rounds: int | None = None
 
 
 def flags_of(ctx: click.Context) -> Flags:

@@ -65,6 +65,7 @@ class TurnResult(NamedTuple):
     :param finish: why the last answer ended: the reason that the model gave, or ``empty``; ``""`` when no model answered.
     :param value: a tuple of one value, the answer as JSON, if it fits the requested schema; otherwise empty.
     :param unfit: why the answer does not fit the requested schema.
+    :param unmet: why the command of ``--until`` did not succeed.
     """
 
     session: str
@@ -79,6 +80,7 @@ class TurnResult(NamedTuple):
     finish: str = ""
     value: tuple[Any, ...] = ()
     unfit: str = ""
+    unmet: str = ""
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> TurnResult:
@@ -103,6 +105,7 @@ class TurnResult(NamedTuple):
             finish=found["finish"],
             value=(found["value"],) if "value" in found else (),
             unfit=found.get("unfit", ""),
+            unmet=found.get("unmet", ""),
         )
 
     @property
@@ -127,12 +130,14 @@ class TurnResult(NamedTuple):
             return Shortfall(
                 1, f"the answer does not fit the schema: {self.unfit}", "say it in other words, or simplify the schema"
             )
+        if self.unmet:
+            return Shortfall(1, self.unmet, "moryflow run -c --until COMMAND goes on, with more --rounds or another prompt")
         return SHORTFALLS.get(self.finish)
 
     @property
     def status(self) -> str:
         """``completed`` or ``failed``."""
-        return "completed" if self.end_reason == "completed" and not self.unfit else "failed"
+        return "completed" if self.end_reason == "completed" and not (self.unfit or self.unmet) else "failed"
 
     def as_json(self) -> dict[str, Any]:
         """Return the ``result`` event."""
@@ -153,6 +158,7 @@ class TurnResult(NamedTuple):
             "session": self.session,
             **({"value": self.value[0]} if self.value else {}),
             **({"unfit": self.unfit} if self.unfit else {}),
+            **({"unmet": self.unmet} if self.unmet else {}),
         }
         return found if self.error is None else {**found, "error": error_json(self.error)}
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 class _RunWords(TurnWords):
     files: tuple[Path, ...]
     schema: str | None
+    until: str | None
+    rounds: int | None
 
 
 @click.command("run", cls=TurnCommand)
@@ -41,6 +43,8 @@ class _RunWords(TurnWords):
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
 @click.option("--output", "output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
 @click.option("--schema", metavar="JSON|PATH", help="A JSON Schema that the answer must fit; the value is printed.")
+@click.option("--until", metavar="COMMAND", help="Go on, turn after turn, until this command of yours succeeds.")
+@click.option("--rounds", type=click.IntRange(1, 1000), help="The most turns for --until. [default: 8]")
 @turn_options
 def command(
     flags: Flags,
@@ -63,6 +67,10 @@ def command(
     whole = "\n\n".join(part for part in (prompt, piped) if part and part.strip()) or None
     typed, resume = len(prompt) if prompt and piped else None, "" if again and resume is None else resume
     chosen = RunFlags(prompt=whole, typed=typed, resume=resume, output=output, **given)
+    if chosen.rounds is not None and chosen.until is None:
+        raise ConfigError("--rounds is about --until", next_step="moryflow run --until COMMAND --rounds N")
+    if chosen.until is not None and (attach is not None or chosen.schema is not None):
+        raise ConfigError("--until goes with neither --attach nor --schema", next_step="leave one of them out")
     if whole is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     schema = None if chosen.schema is None else _schema(chosen.schema)
@@ -142,7 +150,18 @@ async def _run(
         if schema is not None:
             text, typed = text + schema.instructions, len(text) if typed is None else typed
         work = session.prompt(text, files=attached["files"], images=attached["images"], options=options, typed=typed)
-    result = await whole_answer(session, await work, options, schema)
+    try:
+        first_result = await work
+    except ConfigError:
+        if chosen.until is None or chosen.prompt is not None:
+            raise
+        first_result = TurnResult(session.id, "completed", "", Usage(), None, 0)  # nothing was cut off: the command decides
+    result = await whole_answer(session, first_result, options, schema)
+    if chosen.until is not None:
+        from .until import ROUNDS, Goal, until
+
+        goal = Goal(chosen.until, chosen.rounds or ROUNDS)
+        result = await until(goal, session, options, result, view if chosen.output == "text" else lambda _: None)
     view(result)
     if host.config.get("trace") and not flags.quiet:
         from moryflow.authoring.trace import traced
