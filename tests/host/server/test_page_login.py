@@ -61,7 +61,7 @@ def test_a_browser_is_put_out_on_the_page(server: Server, tab: Tab) -> None:
     expect(rows.filter(has_text="this browser")).to_have_count(1)
     rows.filter(has_not_text="this browser").get_by_role("button").click()
     expect(rows).to_have_count(1)
-    server.session("Wakes the stream.")
+    server.whole_turn(server.session("Wakes the stream."))
     other.locator(".locked").wait_for()
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_have_count(0)
