@@ -212,7 +212,7 @@ def test_a_terminal_that_moves_no_cursor_gets_plain_lines(cli: Any, at_terminal:
     terminal.expect("more")
     terminal.expect("\n> ")
     terminal.type("\x04")
-    terminal.expect("\nmoryflow chat -r")
+    terminal.expect("\nmoryflow chat -c")
     assert terminal.end() == 0
     assert "\x1b" not in terminal.raw and "\b" not in terminal.raw
     assert not set(terminal.raw) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moryflow.cli.terminal.diffs import numbered, painted
-from moryflow.cli.terminal.render import failed, output_lines
 from moryflow.cli.terminal.spinner import Awaited
+from moryflow.cli.terminal.tool_output import failed, output_lines
 from moryflow_sdk import Event
 from moryflow_sdk.support.texts import columns_of
 

@@ -285,7 +285,8 @@ class TerminalInput(LineSource):
         waiting = [f"  queued: {visible(brief(line))}" for line in self._queue if line]
         waiting[-1:] = [f"{line} · Up edits it" for line in waiting[-1:]]
         shown = [("class:dim", f"{cut(line, columns)}\n") for line in (*live, *waiting)]
-        return [*shown, ("", self._prompt_text() if self._answer is None else self._keys)]
+        gap = [] if shown or self._answer is not None else [("", "\n")]
+        return [*gap, *shown, ("", self._prompt_text() if self._answer is None else self._keys)]
 
     def _completes(self) -> bool:
         return self._answer is None and bool(completed(self._buffer.document.text_before_cursor))

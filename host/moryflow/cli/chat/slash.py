@@ -222,6 +222,11 @@ class AgentCommands:
             return
         tree = await talk.host.tree()
         own = list(reversed(tree.kin))[:LISTED]
+        named = zip(own, columns([_child_row(child)[1:] for child in own], within=0).split("\n"), strict=False)
+        picked = await talk.pick("sub-agents", [PickItem(child.session, line) for child, line in named]) if own else None
+        if picked is not None:
+            await self._go(picked) if picked else None
+            return
         say(columns([_child_row(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
 
     async def parent(self, _: str) -> None:
@@ -267,7 +272,8 @@ class AgentCommands:
         talk = self._talk
         await talk.host.open(name, talk.chosen.model)
         row = talk.host.row
-        say(f"session {row.id} · {talk.host.agent}{' · /parent leads back' if row.parent else ''}")
+        which = "" if talk.interactive else f"session {row.id} · "
+        say(f"{which}{talk.host.agent}{' · /parent leads back' if row.parent else ''}")
 
 
 def _child_row(child: Kin) -> tuple[str, ...]:
@@ -321,7 +327,7 @@ class SessionCommands:
         talk = self._talk
         found = await talk.host.tree()
         lines, known = lines_of(found), {node.id: node for node in found.nodes}
-        items = [PickItem(node, line) for node, line in lines if node]
+        items = [PickItem(node, line.replace(f"{node[:8]} ", "", 1)) for node, line in lines if node]
         picked = await talk.pick("go on from", items) if items else None
         if picked is None:
             say("\n".join(line for _, line in lines))

@@ -139,7 +139,8 @@ class TerminalAsker:
             self._view.pause()
             self._on_screen = event.data["approval_id"]
             questions = event.data.get("questions")
-            answer = await (answer_choices(questions, self.read) if questions else _answer(event, self.read))
+            above = "" if self._view.is_fresh else "\n"
+            answer = await (answer_choices(questions, self.read, above) if questions else _answer(event, self.read, above))
             self._on_screen = ""
             try:
                 if answer is None:
@@ -177,12 +178,15 @@ async def read_answer(keys: str) -> str:
         return await read_key("".join(LETTERS.findall(keys)))
 
 
-async def _answer(event: Event, read: Callable[[str], Awaitable[str]]) -> ApprovalReply | None:
-    """Ask until an answer is given, and return it; ``None`` at the end of an input that is not a terminal."""
+async def _answer(event: Event, read: Callable[[str], Awaitable[str]], above: str) -> ApprovalReply | None:
+    """Ask until an answer is given, and return it; ``None`` at the end of an input that is not a terminal.
+
+    :param above: what separates the question from what stands above it.
+    """
     exact = False
 
     discard_typed()
-    text = _question(event).text
+    text = above + _question(event).text.removeprefix("\n")
     stderr().write(_coloured(text, event) if use_colour(sys.stderr) else text)
     stderr().flush()
     while True:

@@ -15,13 +15,21 @@ from . import folded, use_colour
 from .streams import stderr
 
 
-async def answer_choices(questions: Sequence[Mapping[str, Any]], read: Callable[[str], Awaitable[str]]) -> ApprovalReply | None:
-    """Ask one question after the other, and return the answers as the reply; ``None`` at the end of a pipe."""
+async def answer_choices(
+    questions: Sequence[Mapping[str, Any]], read: Callable[[str], Awaitable[str]], above: str
+) -> ApprovalReply | None:
+    """Ask one question after the other, and return the answers as the reply; ``None`` at the end of a pipe.
+
+    :param above: what separates the first from what stands above it.
+    """
     answers: dict[str, str | list[str]] = {}
     for number, question in enumerate(questions, 1):
         labels = [str(option["label"]) for option in question["options"]]
         several = bool(question.get("multiSelect"))
-        stderr().write(_shown(question, f" ({number} of {len(questions)})" if len(questions) > 1 else ""))
+        stderr().write(
+            (above if number == 1 else "\n")
+            + _shown(question, f" ({number} of {len(questions)})" if len(questions) > 1 else "")
+        )
         offered = "numbers with commas, " if several else "".join(f"[{place}] " for place, _ in enumerate(labels, 1))
         answer: str | list[str] = ""
         while not answer:
@@ -39,7 +47,7 @@ def _shown(question: Mapping[str, Any], place: str) -> str:
     bold, dim, end = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if use_colour(sys.stderr) else ("", "", "")
     header = f"{visible(str(question.get('header') or ''))}{place}".strip()
     asked = folded(f"  {visible(str(question['question']))}")
-    lines = ["", *([f"{dim}? {header}{end}"] if header else []), f"{bold}{asked}{end}"]
+    lines = [*([f"{dim}? {header}{end}"] if header else []), f"{bold}{asked}{end}"]
     for number, option in enumerate(question["options"], 1):
         about = visible(str(option.get("description") or ""))
         lines.append(folded(f"  {number}  {visible(str(option['label']))}"))

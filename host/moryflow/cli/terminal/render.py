@@ -5,7 +5,6 @@ Only a few lines of a tool's output are shown: its beginning, its end if that te
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections import deque
@@ -21,9 +20,10 @@ from moryflow.hooks.threads import deadlines_lifted
 
 from . import brief, cut, failure_line, first_line, folded, is_dumb, plain, use_colour
 from .diffs import painted
-from .question_text import preview_lines, rows_of, screen
+from .question_text import preview_lines, screen
 from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
+from .tool_output import BOLD, DIFF_LINES, DIM, OUTPUT_LINES, RED, failed, output_lines, rows_in
 
 # The word for an output that was cut, by interface language.
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
@@ -157,7 +157,7 @@ class TerminalView:
         awaited = self._awaited.line()
         tail = self._markdown.tail(rows - 1) if self._markdown else []
         if self._reasoning:
-            tail = [f"  {row}" for row in _rows(plain("".join(self._reasoning)), screen()[0] - 3)][-rows // 2 :]
+            tail = [f"  {row}" for row in rows_in(plain("".join(self._reasoning)), screen()[0] - 3)][-rows // 2 :]
         return [*tail, *self._awaited.printed(), *([awaited] if awaited else [])]
 
     def totals(self) -> None:
@@ -166,6 +166,11 @@ class TerminalView:
         if self._on_terminal and (text := self._totals.line()):
             self._write(text, DIM)
         self._totals.begin()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was printed in this turn yet, below the empty line that follows the prompt in chat."""
+        return self._chat and not self._last_printed
 
     @property
     def totals_so_far(self) -> Totals:
@@ -284,6 +289,9 @@ class TerminalView:
             self._running[event.session, data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             return
         self._flush()
+        if data["tool"] == "ask_user" and self._chat and data["status"] == "ok":
+            self._last_printed = "call"  # the question and its answer stand there already
+            return
         self._gap("call")
         indent = "    " if whose else ""
         shown = self._running.pop((event.session, data["call_id"]), data["tool"])
@@ -420,72 +428,3 @@ def _remark(event: Event, truncated: str) -> str:
             return "\n  ".join([*lines, *data.get("remarks", ())])
         case _:
             return ""
-
-
-# ---------------------------------------------------------------- The output of a tool
-
-
-# The most rows of a diff.
-DIFF_LINES = 30
-# How many lines of a tool's output are shown; of a tool that only reads, just their number is shown.
-OUTPUT_LINES = 4
-# The most rows of a call's error.
-ERROR_LINES = 8
-BOLD, DIM, RED = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
-_READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
-# The note to the model at the end of an output that was too long for it.
-_NOTICE = re.compile(r"\n\n\[Output truncated:[^]]*\]\s*\Z")
-
-
-class OutputLines(NamedTuple):
-    """The lines to show, each with its style.
-
-    :ivar rest: the output, to be shown whole when the user asks for it; empty if nothing of it is left out.
-    """
-
-    lines: list[tuple[str, str]]
-    rest: str
-
-
-def failed(result: Mapping[str, Any]) -> bool:
-    """Return whether a call failed, or the command that it ran."""
-    title = str(result.get("title") or "")
-    return result["status"] != "ok" or (title.startswith("exit code ") and title != "exit code 0")
-
-
-def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLines:
-    """Return the lines below a call: its diff, its output or its error.
-
-    :param hint: how to see all of it, if something is left out.
-    """
-    output, diff = str(result.get("output") or ""), str(result.get("diff") or "")
-    if result["status"] == "ok" and diff:
-        shown = preview_lines(diff, columns + 3, DIFF_LINES, f"; {hint}" if hint else "")
-        return OutputLines([(line, "") for line in shown], diff if len(shown) >= DIFF_LINES else "")
-    kept = _NOTICE.sub("", output) if result.get("truncated") else output
-    lines = [_as_printed(line) for line in kept.rstrip().split("\n")] if kept.strip() else []
-    style, most = DIM, OUTPUT_LINES
-    if at_end := failed(result):  # of a command, the last lines tell why; of an error, all do
-        style, command = RED, bool(result.get("title"))
-        if not command:
-            said = "\n".join(lines).removeprefix(f"{result['status']}: ")
-            lines, at_end, most = _rows(f"{result['status']}: {said}", columns), False, ERROR_LINES
-    elif (result.get("domain") == "read" or result["tool"] in _READERS) and len(lines) > 1:
-        most = 0
-    few = lines if most > 0 and len(lines) <= most + 1 else lines[len(lines) - most :] if at_end else lines[:most]
-    shown = [(f"  {cut(line, columns)}", style) for line in few]
-    rest = len(lines) - len(few)
-    if not rest and not result.get("truncated"):
-        return OutputLines(shown, "")
-    count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}{' before' if at_end else ''}" if rest else ""
-    hints = [(f"  {row}", DIM) for row in _rows(" · ".join(part for part in (count, hint) if part), columns)]
-    return OutputLines([*hints, *shown] if at_end else [*shown, *hints], output)
-
-
-def _as_printed(line: str) -> str:
-    """Return a line as a terminal would show it: of a progress bar, what it wrote after its last carriage return."""
-    return visible(line.rstrip("\r").rpartition("\r")[2], keep="\t").replace("\t", "    ")
-
-
-def _rows(text: str, columns: int) -> list[str]:
-    return [row.rstrip() for line in text.split("\n") for row in rows_of("", "", line, columns + 1, words=True)] if text else []
