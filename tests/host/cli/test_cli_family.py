@@ -119,6 +119,8 @@ def test_what_works_in_the_background_is_stopped_from_the_prompt(finder: Any, at
     terminal.expect("1 stopped")
     terminal.type("/children\r")
     terminal.expect("finder  stopped, 1 step")
+    terminal.type("\x1b")  # leaves the list
+    terminal.rest(0.5)
     assert terminal.quit() == 0
 
 
