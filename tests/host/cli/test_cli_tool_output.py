@@ -126,3 +126,16 @@ def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_
     terminal.expect("number 4321\n")
     terminal.expect("number 4999\n")
     assert terminal.quit() == 0
+
+
+def test_reasoning_streams_above_the_input(monkeypatch: Any) -> None:
+    """Its last lines, dim there as all of what is live, until the answer begins (issue 41)."""
+    from moryflow.cli.terminal.render import TerminalView
+
+    view = TerminalView(chat=True)
+    monkeypatch.setattr(view, "_on_terminal", True)
+    for piece in ("first ", "this\nthen", " that"):
+        view(Event(type="reasoning.delta", session="s", ts="", data={"text": piece, "message_id": "m"}))
+    assert view.live_lines(8)[:2] == ["  first this", "  then that"] and "thinking" in view.live_lines(8)[-1]
+    view(Event(type="text.delta", session="s", ts="", data={"text": "so", "message_id": "m"}))
+    assert "  first this" not in view.live_lines(8)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -37,20 +39,40 @@ def command(flags: Flags, again: bool, resume: str | None, attach: str | None, *
 
     from .session_worktree import finish
 
-    at_once = sys.stdin.isatty() and sys.stderr.isatty() and not is_dumb()
-    if at_once:  # the terminal shows what is typed while plugins load, and the input takes it over
-        sys.stderr.write("> ")
-        sys.stderr.flush()
+    with _prompt_at_once() as ready:
 
-    async def talk(host: Host) -> tuple[int, str]:
-        if at_once:
-            sys.stderr.write("\r\x1b[K")
+        async def talk(host: Host) -> tuple[int, str]:
+            ready()
             warn(host, flags)
-        return await _chat(host, flags, chosen)
+            return await _chat(host, flags, chosen)
 
-    code, vault = with_host(flags, talk, quiet=at_once)
+        code, vault = with_host(flags, talk, quiet=True)
     finish(vault, flags, ask=True)
     return code
+
+
+@contextmanager
+def _prompt_at_once() -> Iterator[Callable[[], None]]:
+    """Show a prompt while plugins load: the terminal shows what is typed, and the input takes it over.
+
+    The function that the block gets takes the prompt away, as the end of the block does after a failure.
+    """
+    shown = sys.stdin.isatty() and sys.stderr.isatty() and not is_dumb()
+
+    def ready() -> None:
+        nonlocal shown
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        shown = False
+
+    if shown:
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+    try:
+        yield ready
+    finally:
+        ready()
 
 
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> tuple[int, str]:
