@@ -17,7 +17,7 @@ from moryflow_sdk import MoryflowError, SlashResult
 from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
-from moryflow.cli.terminal import ending, first_line, is_dumb, say
+from moryflow.cli.terminal import ending, first_line, is_dumb, say, terminal_width
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.stdin import attachment, question
@@ -244,7 +244,9 @@ class Conversation(Talk):
         cost = f"${used.cost:.4f}" if used.cost else ""
         stops = "Esc stops" if self._view.typing else "? keys"
         mode = "full access" if host.mode == "full_access" else "asks first"
-        return " · ".join(filter(None, (host.agent, mode, ending(self._model, 40), share, cost, stops)))
+        around = [*filter(None, (host.agent, mode, share, cost, stops))]
+        room = (terminal_width() or 80) - 8 - len(" · ".join(around))  # of a long name the end is kept
+        return " · ".join([*around[:2], ending(self._model, max(room, 8)), *around[2:]])
 
     async def turn(self, text: str | None, *, foreign: bool = False) -> None:
         """Run one turn, or continue without a new prompt. Ctrl-C stops the turn, not the program.

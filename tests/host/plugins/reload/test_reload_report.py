@@ -153,3 +153,14 @@ async def test_a_saved_value_that_a_plugin_does_not_take_is_said(home, settings,
         assert said in (await home.report()).lines()[0]
         home.write("config.jsonc", f'{{"language": "zh", {settings[1:]}')
         assert said not in (await home.report()).lines()[0]
+
+
+def test_a_conversation_is_not_told_of_the_rule_that_its_own_answer_stored():
+    """And of other changes without the time that they took (issue 41)."""
+    from moryflow.plugins.reload_report import PluginChange, ReloadReport
+
+    rule = PluginChange("setting", "agents.runtime.permission.rules", "set")
+    other = PluginChange("tool", "words", "code")
+    assert ReloadReport((rule,), False, "", 194.0).lines(brief=True) == []
+    assert ReloadReport((rule, other), False, "", 194.0).lines(brief=True) == ["reloaded: tool words: code"]
+    assert ReloadReport((other,), False, "", 194.0).lines() == ["reloaded in 194 ms: tool words: code"]
