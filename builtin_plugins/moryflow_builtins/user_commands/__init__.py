@@ -55,6 +55,7 @@ _ELSEWHERE = frozenset((
     "name", "title", "argument-hint", "allowed-tools", "allowedTools", "tags", "keywords", "category", "version", "author",
     "license", "mode", "globs", "dependencies", "disable-model-invocation", "user-invocable", "hide-from-slash-command-tool",
 ))  # fmt: skip
+_RUNS = re.compile(r"!`([^`\n]+)`")
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 
 
@@ -105,6 +106,8 @@ def _wrong(path: Path, code: str, message: str, line: int | None = None, column:
 def fill_in(body: str, rest: str) -> str:
     """Return `body` with the words of `rest` in their places; if it has no places, they follow at the end."""
     words = _words(rest)
+    # Nothing is run here: the model runs it through its own tool, where every rule holds.
+    body = _RUNS.sub(r"(run `\1` first, and use what it prints)", body)
 
     def word(match: re.Match[str]) -> str:
         if match[1] == "ARGUMENTS":

@@ -23,6 +23,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.user_agents",
     "moryflow_builtins.user_commands",
     "moryflow_builtins.config_hooks",
+    "moryflow_builtins.claude_hooks",
     "moryflow_builtins.external_tools",
     "moryflow_builtins.openai_compatible",
     "moryflow_builtins.local_model",
@@ -34,7 +35,7 @@ BUILTINS: tuple[str, ...] = (
 FINAL_TOOL_AFTER = "truncation"
 
 # Plugins that load what the user wrote. Their hooks are called with those of user plugins, after all others.
-AMONG_USER = frozenset({"user_agents", "config_hooks", "external_tools"})
+AMONG_USER = frozenset({"user_agents", "config_hooks", "claude_hooks", "external_tools"})
 
 # The built-in plugins' commands with their help, so that `--help` can list them without loading a plugin.
 CONTRIBUTED: tuple[tuple[str, str], ...] = (

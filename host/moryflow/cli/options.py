@@ -165,7 +165,7 @@ def _with_flags(function: F, *options: Settings) -> F:
 DECISIONS = frozenset(
     {
         "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
-        "key set",
+        "key set", "marketplace add",
         "config set", "config unset", "prompt edit", "prompt reset", "approval reply", "model use",
         "worktree merge", "worktree drop",
         "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",

@@ -114,15 +114,29 @@ def _rest(plan: ImportPlan, found: Mapping[str, Any], file: Path) -> None:
             plan.note("model", str(model), "same", f"model = {plan.settings[('model',)]}", where=str(file))
     for name, server in mapping(found.get("mcpServers")).items():
         add_server(plan, str(name), mapping(server), str(file))
-    for event, hooks in mapping(found.get("hooks")).items():
-        plan.note("hook", f"{event} ({len(hooks) if isinstance(hooks, list) else 0})", "skipped",
-                  why="moryflow plugin install claude:PATH runs the hooks of a plugin", where=str(file))  # fmt: skip
+    if hooks := mapping(found.get("hooks")):
+        place = ("agents", "runtime", "claudeHooks", "paths")
+        plan.lists.setdefault(place, []).append(str(file))
+        for hook in (hook for hook in read_hook_commands(hooks)):
+            plan.note("hook", hook, "in place", ".".join(place), where=str(file))
     for name in mapping(found.get("env")):
         plan.note("setting", f"env {name}", "skipped", "", "set it in your shell; no value is copied", str(file))
     for name in mapping(found.get("enabledPlugins")):
         plan.note("setting", f"plugin {name}", "skipped", "", "moryflow plugin install claude:PATH", str(file))
     for key in sorted({*found} - _PLAIN):
         plan.note("setting", key, "skipped", "", "it has no counterpart", str(file))
+
+
+def read_hook_commands(hooks: Mapping[str, Any]) -> list[str]:
+    """Return each command of a section of hooks, with its event and matcher, for the report and for the consent screen."""
+    found: list[str] = []
+    for event, groups in hooks.items():
+        for group in groups if isinstance(groups, list) else []:
+            for hook in mapping(group).get("hooks") or []:
+                matcher = mapping(group).get("matcher")
+                runs = mapping(hook).get("command") or mapping(hook).get("type")
+                found.append(f"{event}{f' {matcher}' if matcher else ''}: {runs}")
+    return found
 
 
 def _texts(plan: ImportPlan, own: Path, *, skills: bool = True) -> None:

@@ -66,15 +66,18 @@ def mapping(value: Any) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- servers
 
 
-def add_server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: str) -> None:
-    """Add an MCP server: values of variables and headers by name, never copied; its tools wait for ``mcp review``."""
+def add_server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: str, *, literal: bool = False) -> None:
+    """Add an MCP server: values of variables and headers by name, never copied; its tools wait for ``mcp review``.
+
+    :param literal: whether values are copied, because a plugin's author and not the user wrote them.
+    """
     found: dict[str, Any] = {key: server[key] for key in ("command", "args", "cwd", "url", "type") if server.get(key)}
     if not re.fullmatch(r"[\w.@-]{1,64}", name) or not (found.get("command") or found.get("url")):
         plan.note("server", name, "skipped", why="it has neither a command nor an address, or an odd name", where=where)
         return
     missing: list[str] = []
     for key in ("env", "headers"):
-        values = {str(one): _by_name(f"{name}_{one}" if key == "headers" else str(one), value, missing)
+        values = {str(one): _by_name(f"{name}_{one}" if key == "headers" else str(one), value, missing, keep=literal)
                   for one, value in mapping(server.get(key)).items()}  # fmt: skip
         found |= {key: values} if values else {}
     if "command" in found:
@@ -85,11 +88,12 @@ def add_server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: st
             own if re.search("[=:]", item) else above and not item.startswith("-")
             for item, own, above in zip(args, secret, [False, *secret][: len(args)], strict=True)
         ]
-        found["args"] = [_by_name(f"{name}_ARG", item, missing, keep=not one) for item, one in zip(args, hidden, strict=True)]
+        keep = [literal or not one for one in hidden]
+        found["args"] = [_by_name(f"{name}_ARG", item, missing, keep=one) for item, one in zip(args, keep, strict=True)]
     if "url" in found:
         url = str(found["url"])
         plain = "@" not in url and not any(names_secret(part.partition("=")[0]) for part in url.partition("?")[2].split("&"))
-        found["url"] = _by_name(f"{name}_URL", url, missing, keep=plain)
+        found["url"] = _by_name(f"{name}_URL", url, missing, keep=literal or plain)
     if server.get("enabled") is False or server.get("disabled") is True:
         found["enabled"] = False
     timeout = server.get("timeout")

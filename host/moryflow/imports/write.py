@@ -20,7 +20,8 @@ from moryflow_sdk.support.texts import visible
 from moryflow.base.atomic_write import write_atomically
 from moryflow.base.paths import make_folder
 from moryflow.config import MISSING, RULES, value_at
-from moryflow.config.values import Change, edit, node_at, remove, set_at, set_value
+from moryflow.config.jsonc import parse
+from moryflow.config.values import Change, edit, node_at, remove, set_at, set_value, unset
 
 from . import ImportPlan, NewRule, System
 
@@ -82,11 +83,18 @@ def take_back(done: Mapping[str, Any]) -> int:
     path = tuple(done["rules"]["path"])
     count = sum(edit(file, _without_entry(path, entry, comment)) for entry, comment in done["rules"]["entries"])
     count += sum(edit(file, _without_entry(tuple(place), entry, "")) for place, entry in done["lists"])
-    for place in done["settings"]:
-        from moryflow.config.values import unset
-
-        count += unset(file, place)
+    count += sum(unset(file, place) for place in done["settings"])
+    for place, _ in done["lists"]:  # what is empty now was made for it
+        if _value(file, tuple(place)) == []:
+            unset(file, place)
+            if _value(file, tuple(place[:-1])) == {}:
+                unset(file, place[:-1])
     return count
+
+
+def _value(file: Path, place: tuple[str, ...]) -> Any:
+    text = file.read_text(encoding="utf-8-sig")
+    return value_at(parse(text) if text.strip() else {}, place)
 
 
 # ---------------------------------------------------------------- rules
@@ -188,10 +196,7 @@ def _without_entry(place: tuple[str, ...], entry: Any, comment: str) -> Change:
 
 def _set_new(file: Path, place: tuple[str, ...], value: Any) -> bool:
     """Set a value where nothing is set."""
-    from moryflow.config.jsonc import parse
-
-    text = file.read_text(encoding="utf-8-sig") if file.exists() else ""
-    return value_at(parse(text) if text.strip() else {}, place) is MISSING and set_value(file, place, value)
+    return (not file.exists() or _value(file, place) is MISSING) and set_value(file, place, value)
 
 
 def _append(file: Path, place: tuple[str, ...], entry: Any) -> bool:

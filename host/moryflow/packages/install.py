@@ -50,6 +50,10 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
     """
     if origin.kind == "file":
         return install_file(origin.path, manager)
+    if origin.kind == "claude":
+        from .claude import install_claude
+
+        return install_claude(origin, manager)
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = manager.read(origin, Path(folder))
         before = plugin_named(manager.lock.read(), ready.package.name)
@@ -140,6 +144,10 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             return InstallResult("unchanged", entry)
         done = install_file(source, manager)
         return InstallResult("updated", done.entry, changes=("the code",))
+    if entry.kind == "claude":
+        from .claude import install_claude
+
+        return install_claude(entry.source, manager, entry)
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = manager.read(entry.source, Path(folder))
         if is_installed(entry, ready.package):
@@ -236,6 +244,13 @@ def _step(name: str, what: str, verb: str, why: str, run: Callable[[], object] |
 
 
 def _restore(entry: Locked, manager: Manager) -> None:
+    if entry.kind == "claude":
+        from .claude import fetch, folder_digest, install_claude
+
+        with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+            check_agreed(entry, folder_digest(fetch(entry.source, Path(folder), manager)[0]), entry.name)
+        install_claude(entry.source, manager, entry)
+        return
     if not entry.is_file:
         manager.restore(entry)
         return

@@ -107,6 +107,18 @@ class Installer:
         """
         self._run([*self._pip(), "uninstall", "--quiet", "--yes", "--", *names], f"{', '.join(names)} cannot be removed")
 
+    def clone(self, address: str, folder: Path, revision: str = "") -> str:
+        """Clone a git repository into `folder`, at a revision if one is given; return the commit.
+
+        :raises InstallError: it failed; the message has git's output.
+        """
+        whole = [] if revision else ["--depth", "1"]
+        command = ["git", "clone", "--quiet", "--no-recurse-submodules", *whole, "--", address, str(folder)]
+        self._run(command, f"{address} cannot be fetched")
+        if revision:
+            self._run(["git", "-C", str(folder), "checkout", "--quiet", "--detach", revision], f"{address} has no {revision}")
+        return self._run(["git", "-C", str(folder), "rev-parse", "HEAD"], f"{address} has no commit").strip()
+
     # ---------------------------------------------------------------- commands
 
     def _pip(self) -> list[str]:

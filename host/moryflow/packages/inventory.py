@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import open_regular
 
 from moryflow.base.builtins import BUILTINS
@@ -21,8 +23,10 @@ from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_
 from moryflow.plugins.load_failures import absent_gate, failed_record
 from moryflow.store import Store, existing_store
 
+from .claude import folder_of
 from .code_facts import facts_of
 from .distributions import Card, card_of
+from .lock import Lockfile
 
 NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
 CHANGED = "changed since it was last loaded; moryflow plugin check {name} tries it"
@@ -62,7 +66,20 @@ def rows(home: Path, config: Config, settings: PluginSettings, development: Sequ
     known = recall(home)
     reader = _RowReader(home, known, _builtins(home, config, known), settings)
     found = [reader.row(candidate) for candidate in discover(home, BUILTINS, development)]
-    return [*found, *_absent(home, found, settings)]
+    return [*found, *_claude_plugins(home), *_absent(home, found, settings)]
+
+
+def _claude_plugins(home: Path) -> Iterable[Row]:
+    """Yield a row for each plugin of another system; it is read in place, so that it has no load of its own."""
+    with suppress(ConfigError):  # a lock that cannot be read is named elsewhere
+        for entry in Lockfile(home).read().values():
+            if entry.kind == "claude":
+                folder = folder_of(home, entry)
+                record = LoadRecord(next(iter(entry.plugins)), entry.version, "user", "loaded", f"claude:{entry.origin}")
+                if not folder.is_dir():
+                    lost = "its folder is gone"
+                    record = record._replace(status="failed", stage="discover", error=lost, hint="moryflow plugin sync")
+                yield Row(record._replace(file=str(folder)))
 
 
 def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict[str, LoadRecord]:

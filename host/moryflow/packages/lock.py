@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from .distributions import Distribution, PluginPackage
 
 
-Kind = Literal["index", "folder", "editable", "git", "archive", "file"]
+Kind = Literal["index", "folder", "editable", "git", "archive", "file", "claude"]
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 _SSH = r"([A-Za-z0-9._-]+@[A-Za-z0-9._-]+):(?!/)(.+)"
 _GIT_SCHEMES = ("git+https://", "git+ssh://", "git+file://")
 _HOSTS = ("https://github.com/", "https://gitlab.com/", "https://codeberg.org/", "https://bitbucket.org/")
-FORMS = "a name, ./FOLDER, -e ./FOLDER, git+https://…, FILE.whl or FILE.py"
+FORMS = "a name, ./FOLDER, -e ./FOLDER, git+https://…, FILE.whl, FILE.py or claude:PATH"
 
 
 class PackageOrigin(NamedTuple):
@@ -53,6 +53,8 @@ def origin_of(given: str, *, editable: bool = False) -> PackageOrigin:
 
     :raises ConfigError: it names nothing that can be installed, or nothing exists at that path.
     """
+    if given.startswith("claude:"):
+        return PackageOrigin("claude", given.removeprefix("claude:"))
     if given.startswith("file://") and not given.partition("#")[0].endswith(".git"):
         given = unquote(urlsplit(given).path)
     address = None if editable else _git_address(given)
@@ -294,7 +296,7 @@ def drifts(home: Path, *, content: bool = True) -> list[Drift]:
 
         there = installed_packages()
     versions = {normal(point.dist): point.version for point in points}
-    found = [drift for entry in known.values() if (drift := _drift(entry, versions, there, home))]
+    found = [drift for entry in known.values() if (drift := _drift(entry, versions, there, home, content=content))]
     noted = lock.interrupted()
     if noted is not None:
         text = f"the installation of {noted.name} was interrupted, and it may be incomplete"
@@ -307,8 +309,18 @@ def drifts(home: Path, *, content: bool = True) -> list[Drift]:
     return found
 
 
-def _drift(entry: Locked, versions: Mapping[str, str], there: Mapping[str, Distribution], home: Path) -> Drift | None:
+def _drift(
+    entry: Locked, versions: Mapping[str, str], there: Mapping[str, Distribution], home: Path, *, content: bool
+) -> Drift | None:
     sync, key = "moryflow plugin sync", normal(entry.name)
+    if entry.kind == "claude":
+        from .claude import folder_digest, folder_of
+
+        folder = folder_of(home, entry)
+        if not folder.is_dir():
+            return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync)
+        text = f"{entry.name} is not what was agreed to: its files differ from plugins.lock"
+        return Drift(entry.name, "content", text, sync) if content and folder_digest(folder) != entry.hash else None
     if entry.is_file:
         missing = not (home / entry.name).exists()
         return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync) if missing else None

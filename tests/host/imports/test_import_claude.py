@@ -17,7 +17,7 @@ SETTINGS = {
         "defaultMode": "acceptEdits",
     },
     "model": "opus",
-    "hooks": {"PreToolUse": [{"hooks": []}]},
+    "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "true"}]}]},
 }
 AGENT = "---\nname: rev\ndescription: Reviews: all of it\ntools: Read, Grep\n---\nReview.\n"
 OWN = """{
@@ -79,7 +79,7 @@ def test_the_dry_run_shows_every_item_and_writes_nothing(user: Person) -> None:
     assert user.config.read_text("utf-8") == OWN and document["applied"] is None
     items = {item["original"]: item for item in document["items"]}
     assert items['allow "Bash(npm run test:*)"']["result"] == "allow bash npm run test, allow bash npm run test *"
-    assert (items["opus"]["becomes"], items["PreToolUse (1)"]["becomes"]) == ("skipped", "skipped")
+    assert (items["opus"]["becomes"], items["PreToolUse Bash: true"]["becomes"]) == ("skipped", "in place")
     assert {item["kind"] for item in document["items"]} >= {"rule", "model", "hook", "server", "agents", "commands", "sessions"}
     assert "nothing was written" in user.run("import", "claude").stdout
 

@@ -225,7 +225,7 @@ OWN_CHANGES = frozenset(
     {
         "permission allow", "permission ask", "permission deny", "permission preset", "permission remove", "permission rm",
         "permission undo", "plugin install", "plugin uninstall", "plugin rm", "plugin update", "plugin sync", "plugin enable",
-        "plugin disable", "plugin key set", "config set", "config unset",
+        "plugin disable", "plugin key set", "plugin marketplace add", "config set", "config unset",
         "config prompt edit", "config prompt reset", "approval reply", "model use", "model install",
         "tool allow", "tool install", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
         "session worktree merge", "session worktree drop", "serve", "serve tokens add", "serve tokens revoke", "acp",
@@ -238,7 +238,8 @@ OWN_READS = frozenset(
     {
         "worker status", "schedule list", "schedule ls", "serve tokens list", "serve tokens ls",
         "permission explain", "permission lint", "permission rules", "permission test", "plugin list",
-        "plugin ls", "plugin info", "config show", "config path", "config get",
+        "plugin ls", "plugin info", "plugin marketplace list", "plugin marketplace ls",
+        "plugin marketplace search", "config show", "config path", "config get",
         "config explain", "config schema", "config check", "config prompt show", "approval list", "approval ls",
         "approval show", "agent list", "agent ls", "agent show", "agent check", "model list", "model ls",
         "tool list", "tool ls", "tool show", "hook list", "hook ls",

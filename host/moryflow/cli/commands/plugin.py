@@ -21,6 +21,7 @@ from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal import columns, first_line, plain, say, show
 from moryflow.runtime.documents import plugin_json
 
+from . import plugin_marketplace
 from .plugin_check import check
 from .plugin_install import disable, enable, install, sync, uninstall, update
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 command = noun("plugin", "Install, list, check and switch plugins; a broken one can always be listed, disabled and removed.")
 
-for verb in (install, uninstall, enable, disable, update, check, sync):
+for verb in (install, uninstall, enable, disable, update, check, sync, plugin_marketplace.command):
     command.add_command(verb)
 
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 @click.command("install")
-@click.argument("what", metavar="NAME|PATH|GIT|FILE.py")
+@click.argument("what", metavar="NAME|PATH|GIT|FILE.py|claude:PLUGIN")
 @click.option("-e", "--editable", is_flag=True, help="Install a project's folder so that its edits count at once.")
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
 @asking_options
 def install(flags: Flags, what: str, editable: bool, build: bool) -> None:
-    """Install a plugin: a package, a folder, a git address, or one Python file.
+    """Install a plugin: a package, a folder, a git address, one Python file, or claude:PLUGIN, one of Claude Code or Codex.
 
     You are first shown what it declares, which is read without running it. Moryflow's own dependencies stay as they are.
     After you agree it is tried in the probe; if it does not load, the version before is put back, and the exit code is 3.
