@@ -189,6 +189,8 @@ def test_an_example_that_is_not_run_says_why():
         "moryflow mcp test files",
         "moryflow model install local",
         "moryflow plugin install -e ./moryflow-word-count",
+        "moryflow plugin marketplace add ./market",
+        "moryflow plugin marketplace search review",
         "moryflow plugin uninstall word-count",
         "moryflow plugin update word-count",
         'moryflow schedule add "0 7 * * 1-5" "Write the daily note" --vault notes',

@@ -28,7 +28,7 @@ from moryflow_sdk import (
 )
 from moryflow_sdk.support.settings import Meta, Settings
 
-from .commands import Answer, HookCommand, fits, read_hooks, run_all, stamps
+from .commands import HookAnswer, HookCommand, fits, read_hooks, run_all, stamps
 
 name = "claude_hooks"
 config_path = "agents.runtime.claudeHooks"
@@ -107,7 +107,7 @@ async def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:
     return call.replace(args=changed) if changed != dict(call.args) else None
 
 
-def _verdict(answers: Sequence[Answer]) -> Verdict | None:
+def _verdict(answers: Sequence[HookAnswer]) -> Verdict | None:
     for answer in answers:
         if answer.code == 0 and answer.fields.get("continue") is False:
             return Stop(str(answer.fields.get("stopReason") or "a hook stopped the turn"))
@@ -120,7 +120,7 @@ def _verdict(answers: Sequence[Answer]) -> Verdict | None:
     return None
 
 
-def _log(turn: Turn, answers: Sequence[Answer]) -> None:
+def _log(turn: Turn, answers: Sequence[HookAnswer]) -> None:
     """Name a hook that failed: it has refused nothing."""
     for answer in answers:
         if answer.code not in (0, 2):
@@ -168,7 +168,7 @@ async def system_blocks(turn: Turn) -> list[SystemBlock]:
 REFUSED = "A hook of the user refuses this prompt. Call no tool, and tell the user why:"
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: HookAnswer) -> str:
     if answer.code != 0 or answer.refusal:
         return ""
     return answer.context or ("" if answer.fields else answer.output.strip())

@@ -42,7 +42,7 @@ class HookCommand(NamedTuple):
     file: str
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     """What a hook said.
 
     :param code: its exit code; ``None`` if it did not run to its end.
@@ -143,17 +143,17 @@ def fits(hook: HookCommand, name: str) -> bool:
         return hook.matcher == name
 
 
-async def run_all(hooks: Sequence[HookCommand], given: Mapping[str, Any], folder: Path) -> list[Answer]:
+async def run_all(hooks: Sequence[HookCommand], given: Mapping[str, Any], folder: Path) -> list[HookAnswer]:
     """Run hooks side by side, each with `given` on its standard input; never raises for what they do."""
     return list(await asyncio.gather(*(_run(hook, given, folder) for hook in hooks)))
 
 
-async def _run(hook: HookCommand, given: Mapping[str, Any], folder: Path) -> Answer:
+async def _run(hook: HookCommand, given: Mapping[str, Any], folder: Path) -> HookAnswer:
     environ = {key: value for key, value in marked_environment("").items() if not names_secret(key)}
     own = {"CLAUDE_PLUGIN_ROOT": hook.root, "CLAUDE_PROJECT_DIR": str(folder)}
     environ |= own
     if missing := _missing_script(hook.command, own, folder):
-        return Answer(hook, None, {}, "", f"{missing} is not there")
+        return HookAnswer(hook, None, {}, "", f"{missing} is not there")
     try:
         process = await asyncio.create_subprocess_shell(
             hook.command,
@@ -165,17 +165,17 @@ async def _run(hook: HookCommand, given: Mapping[str, Any], folder: Path) -> Ans
             start_new_session=True,
         )
     except OSError as error:
-        return Answer(hook, None, {}, "", f"it cannot be started: {error.strerror}")
+        return HookAnswer(hook, None, {}, "", f"it cannot be started: {error.strerror}")
     try:
         async with asyncio.timeout(hook.timeout):
             printed, said = await process.communicate(json.dumps(given, default=str).encode("utf-8", "replace"))
     except TimeoutError:
-        return Answer(hook, None, {}, "", f"it was stopped after {hook.timeout:g} s")
+        return HookAnswer(hook, None, {}, "", f"it was stopped after {hook.timeout:g} s")
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     output, error = (data[:MAX_OUTPUT].decode("utf-8", "replace") for data in (printed, said))
-    return Answer(hook, process.returncode, _fields(output), output, error)
+    return HookAnswer(hook, process.returncode, _fields(output), output, error)
 
 
 _SCRIPT = re.compile(r".*/.*\.(py|sh|bash|js|mjs|cjs|ts|rb|pl|php)")

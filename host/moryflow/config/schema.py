@@ -52,7 +52,7 @@ class RootSettings(Settings):
     trace: Annotated[bool, Meta("after each `run`, print what the hooks did on standard error")] = False
     keep_inputs: Annotated[bool, Meta("store what each hook of a plugin is given, for `replay`")] = False
     limits: LimitSettings = LimitSettings()
-    folders: Annotated[dict[str, FolderEntry], Meta("what holds in a folder and below it, by its path: ~/work/x")] = {}
+    folders: Annotated[dict[str, FolderEntry], Meta("what holds in a folder and below it, by its path: ~/projects/x")] = {}
     models: Annotated[dict[str, Any], Meta("settings of single models, by name")] = {}
     plugins: Annotated[dict[str, dict[str, Any]], Meta("settings of plugins, by name")] = {}
 

@@ -6,7 +6,6 @@ back when the plugin is removed. Its hooks and servers run as processes of their
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -24,13 +23,12 @@ from moryflow.imports.write import apply, last_of, take_back
 
 from . import InstallError
 from .code_facts import code_change
-from .lock import Locked, PackageOrigin
+from .folders import FOLDER, folder_digest, folder_files, folder_of
+from .lock import InstallResult, Locked, PackageOrigin
 
 if TYPE_CHECKING:
-    from .install import InstallResult
     from .manager import Manager
 
-FOLDER = "claude-plugins"
 MARKETS = "marketplaces.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 _MANIFESTS = (".claude-plugin/plugin.json", ".codex-plugin/plugin.json")
@@ -42,7 +40,6 @@ _UNKNOWN = {
     "themes": "themes",
     "bin": "programs on the path",
 }
-MAX_FILES, MAX_BYTES = 5000, 64 * 1024 * 1024
 
 
 @dataclass
@@ -69,35 +66,6 @@ class ClaudePlugin:
             "manifest": True, "hooks": self.hooks, "tools": sorted(self.servers), "services": [],
             "capabilities": {"subprocess": bool(self.hooks or programs), "network": bool(programs)},
         }  # fmt: skip
-
-
-def folder_of(home: Path, entry: Locked) -> Path:
-    """Return where the files of an installed plugin are."""
-    return home / FOLDER / entry.name.rpartition("/")[2]
-
-
-def folder_digest(folder: Path) -> str:
-    """Return one hash of all files of a folder."""
-    total = hashlib.sha256()
-    for name, data in sorted(folder_files(folder).items()):
-        total.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
-    return f"sha256:{total.hexdigest()}"
-
-
-def folder_files(folder: Path) -> dict[str, bytes]:
-    """Return the content of the files of a folder, by relative path; git's own and links are left out.
-
-    :raises InstallError: there are too many, or they are too large.
-    """
-    found: dict[str, bytes] = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if ".git" in name.parts or path.is_symlink() or not path.is_file():
-            continue
-        found[str(name)] = path.read_bytes()
-        if len(found) > MAX_FILES or sum(map(len, found.values())) > MAX_BYTES:
-            raise InstallError(f"it has more than {MAX_FILES} files or {MAX_BYTES // 2**20} MiB", where=str(folder))
-    return found
 
 
 # ---------------------------------------------------------------- reading
@@ -252,8 +220,6 @@ def install_claude(origin: PackageOrigin, manager: Manager, before: Locked | Non
 
     :raises InstallError: it cannot be fetched or read.
     """
-    from .install import InstallResult
-
     with tempfile.TemporaryDirectory(prefix="moryflow-") as place:
         folder, entry, commit = fetch(origin, Path(place), manager)
         plugin, files = read_plugin(folder, entry), folder_files(folder)
@@ -350,7 +316,7 @@ def _take_out(home: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
 
 
-def remove_claude(entry: Locked, manager: Manager) -> None:
+def remove_claude(name: str, manager: Manager) -> None:
     """Remove a plugin, and from the configuration what it brought."""
-    _take_out(manager.home, folder_of(manager.home, entry))
-    manager.lock.remove(entry.name)
+    _take_out(manager.home, folder_of(manager.home, name))
+    manager.lock.remove(name)

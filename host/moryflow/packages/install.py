@@ -19,27 +19,8 @@ from moryflow.plugins.entry_points import normal
 from . import InstallError
 from .code_facts import code_change, facts_of
 from .distributions import Card, Distribution, PluginPackage, consent_diff, installed_packages, screen
-from .lock import Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
+from .lock import InstallResult, Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
 from .manager import Manager, check_agreed, content_of, file_digest, file_entry, plugin_name, put_file, write_new
-
-
-@dataclass(frozen=True)
-class InstallResult:
-    """The result of one installation.
-
-    :param action: ``installed``, ``unchanged`` or ``updated``.
-    :param also: name and version of the packages that were installed besides.
-    :param changes: the differences from what the user agreed to before, one line each.
-    """
-
-    action: str
-    entry: Locked
-    also: tuple[tuple[str, str], ...] = ()
-    changes: tuple[str, ...] = ()
-
-    @property
-    def plugins(self) -> tuple[str, ...]:
-        return tuple(self.entry.plugins)
 
 
 def install(origin: PackageOrigin, manager: Manager) -> InstallResult:

@@ -23,9 +23,9 @@ from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_
 from moryflow.plugins.load_failures import absent_gate, failed_record
 from moryflow.store import Store, existing_store
 
-from .claude import folder_of
 from .code_facts import facts_of
 from .distributions import Card, card_of
+from .folders import folder_of
 from .lock import Lockfile
 
 NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
@@ -74,7 +74,7 @@ def _claude_plugins(home: Path) -> Iterable[Row]:
     with suppress(ConfigError):  # a lock that cannot be read is named elsewhere
         for entry in Lockfile(home).read().values():
             if entry.kind == "claude":
-                folder = folder_of(home, entry)
+                folder = folder_of(home, entry.name)
                 record = LoadRecord(next(iter(entry.plugins)), entry.version, "user", "loaded", f"claude:{entry.origin}")
                 if not folder.is_dir():
                     lost = "its folder is gone"

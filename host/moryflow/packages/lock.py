@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from urllib.parse import unquote, urlsplit
@@ -170,6 +171,25 @@ class Locked(NamedTuple):
         return self.kind == "file"
 
 
+@dataclass(frozen=True)
+class InstallResult:
+    """The result of one installation.
+
+    :param action: ``installed``, ``unchanged`` or ``updated``.
+    :param also: name and version of the packages that were installed besides.
+    :param changes: the differences from what the user agreed to before, one line each.
+    """
+
+    action: str
+    entry: Locked
+    also: tuple[tuple[str, str], ...] = ()
+    changes: tuple[str, ...] = ()
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        return tuple(self.entry.plugins)
+
+
 class Interrupted(NamedTuple):
     """A note that an installation has begun: the package, and the names that were not installed before."""
 
@@ -314,9 +334,9 @@ def _drift(
 ) -> Drift | None:
     sync, key = "moryflow plugin sync", normal(entry.name)
     if entry.kind == "claude":
-        from .claude import folder_digest, folder_of
+        from .folders import folder_digest, folder_of
 
-        folder = folder_of(home, entry)
+        folder = folder_of(home, entry.name)
         if not folder.is_dir():
             return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync)
         text = f"{entry.name} is not what was agreed to: its files differ from plugins.lock"

@@ -429,12 +429,7 @@ def remove(target: UninstallTarget, manager: Manager) -> str:
     :raises InstallError: it cannot be removed.
     """
     aside = ""
-    entry = manager.lock.read().get(target.name)
-    if entry is not None and entry.kind == "claude":
-        from .claude import remove_claude
-
-        remove_claude(entry, manager)
-    elif target.path is not None:
+    if target.path is not None:
         Consents(manager.home).give(target.path)  # a removed item must not wait for consent
         aside = str(target.path.rename(_place_aside(manager.home, target.path)))
         manager.lock.remove(f"plugins/{target.path.name}")

@@ -225,7 +225,11 @@ def uninstall(flags: Flags, name: str) -> None:
     target = target_of(name, rows, manager)
     if target is None:
         raise plugins.unknown(name, [row.name for row in rows])
-    aside = remove(target, manager)
+    if target.name.startswith("claude/"):
+        from moryflow.packages.claude import remove_claude
+
+        remove_claude(target.name, manager)
+    aside = "" if target.name.startswith("claude/") else remove(target, manager)
     listed = _disabled(plugins)
     if set(target.plugins) & set(listed):
         _write(plugins, [item for item in listed if item not in target.plugins])

@@ -26,7 +26,8 @@ def add(flags: Flags, source: str) -> None:
     """Add a marketplace: a folder, or a repository with .claude-plugin/marketplace.json. Nothing of it is installed."""
     from moryflow.base.atomic_write import write_atomically
     from moryflow.base.paths import make_folder
-    from moryflow.packages.claude import FOLDER, MARKETS, market_plugins, markets, read_market
+    from moryflow.packages.claude import MARKETS, market_plugins, markets, read_market
+    from moryflow.packages.folders import FOLDER
 
     plugins = FoundPlugins(flags)
     address = _address(source)
