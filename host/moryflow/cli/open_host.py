@@ -189,11 +189,16 @@ def not_said_before(home: Path, lines: Sequence[str]) -> list[str]:
 
     ``plugin list`` and ``doctor`` always name it.
     """
+    file = home / "said"
+    if not lines:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+        return []
     from hashlib import sha256
 
     from moryflow_sdk.support.own_files import replace_file
 
-    file, now = home / "said", [sha256(line.encode("utf-8", "replace")).hexdigest()[:16] for line in lines]
+    now = [sha256(line.encode("utf-8", "replace")).hexdigest()[:16] for line in lines]
     before: list[str] = []
     with suppress(OSError, UnicodeError):
         before = file.read_text("utf-8").split()

@@ -223,6 +223,8 @@ def test_background_work_is_not_waited_for_and_asks_between_two_turns(
     terminal.expect("has ended: completed")
     terminal.type("/children\r")
     terminal.expect("completed, 3 steps")
+    terminal.type("\x1b")  # leaves the list
+    terminal.rest(0.5)
     terminal.type("/stop\r")
     terminal.expect("0 stopped")
     terminal.type("/quit\r")
