@@ -1,4 +1,4 @@
-"""The page ``docs/reference/cli.md``: every command with its arguments, options and an example, from click itself."""
+"""The page ``docs/reference/cli.md``: every command with its arguments and options, from click itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -15,6 +16,10 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "user_examples" / "reference" / "commands.txt"
 PAGE = ROOT / "docs" / "reference" / "cli.md"
+TELLING = re.compile("[\"'|]")
+"""An example with a quoted value or a pipe shows what the usage does not."""
+MANY = 5
+"""From so many on, options that another command has too are only named."""
 BLOCK = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -90,52 +95,73 @@ def parse(line: str) -> None:
 
 
 def _commands() -> Iterator[str]:
+    """Yield a section for each noun: the command itself if it runs alone, a table of those below it, and examples."""
     lines = examples()
+    said: dict[str, str] = {}
+    for noun, found in groupby(commands(), key=lambda item: item[0].split()[1]):
+        (name, first), *below = found
+        yield f"## `moryflow {noun}`"
+        yield _first_sentence(first)
+        if _runs(first):
+            if (usage := _usage(name, first)) != name:
+                yield f"`{usage}`"
+            yield from _options(noun, first, said)
+        rows = [_row(words, command) for words, command in below if _runs(command)]
+        if rows:
+            yield "\n".join([f"| `moryflow {noun} …` | does |", "|---|---|", *rows])
+        own = [(words, command) for words, command in ((name, first), *below) if _runs(command)]
+        if missing := [words for words, _ in own if words not in lines]:
+            raise ValueError(f"{missing[0]} has no example: add one to {EXAMPLES.relative_to(ROOT)}")
+        shown = [lines[words] for words, _ in own if TELLING.search(lines[words])]
+        if shown:
+            yield "```sh\n" + "\n".join(shown) + "\n```"
+
+
+def _runs(command: click.Command) -> bool:
+    return not isinstance(command, click.Group) or command.invoke_without_command
+
+
+def _row(name: str, command: click.Command) -> str:
+    options = [f"{_spelling(param)}: {_about(param)}" for param in _own(command)]
+    usage = _usage(name, command).split(" ", 2)[2].replace("|", "/")
+    return f"| `{usage}` | {'<br>'.join([_first_sentence(command), *options])} |"
+
+
+def _options(noun: str, command: click.Command, said: dict[str, str]) -> Iterator[str]:
+    """Yield the table of a command's options; those that another command of this page has word for word are only named."""
+    own = _own(command)
+    rows = {_table([param]): param for param in own}
+    known = [row for row in rows if row in said]
+    if len(known) >= MANY:
+        rest = [param for row, param in rows.items() if row not in said]
+        first = said[known[0]]
+        names = ", ".join(f"`{rows[row].opts[-1]}`" for row in known)
+        yield f"It takes these options of [moryflow {first}](#moryflow-{first}): {names}."
+        own = rest
+    said.update(dict.fromkeys(rows, noun) | said)
+    if own:
+        yield _table(own)
+
+
+def _own(command: click.Command) -> list[click.Option]:
+    """Return the options that not every command has."""
     common = {option.name or "" for option in _root().params}
-    for name, command in commands():
-        level = "##" if name.count(" ") == 1 else "###"
-        yield f"{level} `{name}`"
-        yield _help(command)
-        if isinstance(command, click.Group) and not command.invoke_without_command:
-            yield " · ".join(_links(name, command))
-            continue
-        yield f"```sh\n{_usage(name, command)}\n```"
-        own = [
-            param
-            for param in command.params
-            if isinstance(param, click.Option) and not param.hidden and param.name not in common
-        ]
-        table = _table(own)
-        if table:
-            yield table
-        if name not in lines:
-            raise ValueError(f"{name} has no example: add one to {EXAMPLES.relative_to(ROOT)}")
-        yield f"```sh\n{lines[name]}\n```"
+    return [
+        param
+        for param in command.params
+        if isinstance(param, click.Option) and not param.hidden and param.name not in {*common, "help"}
+        and not (param.opts == ["--output"] and "stream-json" not in getattr(param.type, "choices", ()))
+    ]  # fmt: skip
 
 
-def _links(name: str, group: click.Group) -> Iterator[str]:
-    with click.Context(group, info_name=name) as ctx:
-        for word in group.list_commands(ctx):
-            command = group.get_command(ctx, word)
-            if command is not None and not command.hidden:
-                yield f"[{word}](#{f'{name} {word}'.replace(' ', '-')})"
-
-
-def _help(command: click.Command) -> str:
-    """Return the help as Markdown; what follows a ``\\b`` keeps its lines."""
-    paragraphs = inspect.cleandoc((command.help or command.short_help or "").partition("\f")[0]).split("\n\n")
-    return "\n\n".join(_paragraph(part) for part in paragraphs if part.strip())
-
-
-def _paragraph(text: str) -> str:
-    if text.lstrip().startswith("\b"):
-        kept = text.partition("\b")[2].strip("\n")
-        return f"```sh\n{kept}\n```"
-    return _escaped(" ".join(text.split()))
+def _first_sentence(command: click.Command) -> str:
+    """Return what a command does; ``--help`` says the rest."""
+    paragraph = inspect.cleandoc(command.help or command.short_help or "").partition("\n\n")[0]
+    return _escaped(re.split(r"(?<=\.) (?=[A-Z])", " ".join(paragraph.split()))[0])
 
 
 def _usage(name: str, command: click.Command) -> str:
-    return " ".join([name, "[OPTIONS]", *(_value(param) for param in command.params if isinstance(param, click.Argument))])
+    return " ".join([name, *(_value(param) for param in command.params if isinstance(param, click.Argument))])
 
 
 def _table(params: Sequence[click.Parameter]) -> str:
