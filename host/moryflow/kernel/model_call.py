@@ -40,6 +40,9 @@ UNREACHABLE_TRIES = 2
 # A name that nothing resolves: this machine is offline, or the address is wrong, and each try may take ten seconds to say so.
 _NO_NAME = re.compile(r"name or service not known|name resolution|nodename nor servname|getaddrinfo", re.IGNORECASE)
 
+# The failures after which another model may be asked: of the service, and not of the request.
+FALLS_BACK = frozenset({"rate_limit", "overloaded", "timeout", "unreachable"})
+
 # Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason.
 OnRetry = Callable[[int, float, str], Awaitable[None]]
 
@@ -54,8 +57,30 @@ class ModelCall:
         self._message: AnswerEvents | None = None
         self._replaced = ""
         self._step_usage: tuple[Usage, float | None] = (Usage(), None)
+        self._failed: set[str] = set()
         self.failure: ModelError | None = None
         """The error of an answer that broke off inside its calls. The turn raises it once those calls have their results."""
+
+    def fallback(self, error: ModelError, requests: RequestBuilder) -> bool:
+        """Go on with the next model of ``models.fallback`` that can take the request, and say so; whether there is one.
+
+        Only after a failure that another service does not share, and only before anything of an answer arrived.
+        """
+        scope = self._scope
+        if error.code not in FALLS_BACK or error.tool_calls or self._partial_text or self._replaced or scope.model is None:
+            return False
+        self._failed.add(scope.model.id)
+        for name in scope.around.config.get("models.fallback") or ():
+            found = ((each, info) for each in scope.plugin_set.providers if (info := each.find(name)) is not None)
+            provider, model = next(found, (None, None))
+            if provider is None or model is None or model.id in self._failed or not requests.fits(model):
+                continue
+            text = f"{scope.model.id} failed ({error.message}); going on with {model.id}"
+            self._journal.event("session.notice", text=text)
+            self._provider, scope.model = provider, model
+            requests.switch(model)
+            return True
+        return False
 
     async def ask(self, requests: RequestBuilder) -> Finished:
         """Stream one answer and note it in the journal.

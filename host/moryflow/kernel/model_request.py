@@ -38,6 +38,19 @@ class RequestBuilder:
         self._added, self._removed = "", ""
         self._added_size: dict[Callable[[str], float], float] = {}
 
+    def fits(self, model: ModelInfo) -> bool:
+        """Whether `model` can take the session as it stands: its tools, its images, and about its size."""
+        messages = self.context.build(self._scope.live.hold.path)
+        tokens = sum(len(message.text) for message in messages) / 4
+        large = bool(model.context_window) and tokens > (model.context_window or 0)
+        blind = any(message.images for message in messages) and model.images is False
+        return not (large or blind or (self.schemas() and not model.tools))
+
+    def switch(self, model: ModelInfo) -> None:
+        """Send the next requests to another model, which may be offered other tools."""
+        self._model, self._tools = model, None
+        self._overhead.clear()
+
     async def build(self) -> ModelRequest:
         """Return the request for the session as it stands now."""
         scope = self._scope

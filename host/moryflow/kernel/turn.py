@@ -114,13 +114,17 @@ class TurnLoop:
         return "doom_loop" if len(last) == MAX_PAUSES and len(set(last)) == 1 else None
 
     async def _answer(self, requests: RequestBuilder) -> Finished:
-        """Ask the model. If the prompt does not fit its window, compact the session and ask once more."""
-        try:
-            return await self._model_call.ask(requests)
-        except ModelError as error:
-            if error.code != "context" or not await self._compaction.recover():
-                raise
-        return await self._model_call.ask(requests)
+        """Ask the model. If the prompt does not fit its window, compact the session and ask once more; if its service fails,
+        ask another one that the user named for it."""
+        compacted = False
+        while True:
+            try:
+                return await self._model_call.ask(requests)
+            except ModelError as error:
+                if error.code == "context" and not compacted and await self._compaction.recover():
+                    compacted = True
+                elif not self._model_call.fallback(error, requests):
+                    raise
 
     def _check_whole(self, finished: Finished) -> None:
         """Raise the error that ends the turn if the answer broke off inside a call.

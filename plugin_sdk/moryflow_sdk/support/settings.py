@@ -382,10 +382,12 @@ class ProviderSettings(Settings):
 class ModelsSettings(Settings):
     """The section ``models``.
 
+    :param fallback: models to go on with, in order, when the service of the chosen one fails before it answered.
     :param timeout: seconds without a byte until a call counts as stalled.
     """
 
     providers: Mapping[str, ProviderSettings] = {}
+    fallback: tuple[str, ...] = ()
     timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 300.0
 
 
