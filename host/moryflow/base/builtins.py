@@ -59,7 +59,7 @@ help run chat serve acp import dev new plugin tool hook agent model session trac
 """
 _CHAT_WORDS = """
 help label mode model agent children parent stop reply new resume sessions show switch tree branch tools plugins context
-cost export share effort compact quit exit q plan build
+cost export share effort compact queue quit exit q plan build
 """
 # The host's own names, which no plugin may use. `slash`: for commands in `chat`.
 RESERVED = {

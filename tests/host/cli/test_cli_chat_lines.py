@@ -157,3 +157,20 @@ def test_the_end_of_a_long_turn_rings(monkeypatch: Any, capsys: Any) -> None:
         talk._began, talk.host.notifies = began, notifies
         talk.notify("the answer is there")
         assert ("\x07\x1b]9;Moryflow: the answer is there\x07" in capsys.readouterr().err) == rings
+
+
+def test_the_queue_is_seen_and_comes_back_to_be_edited(cli: Any, at_prompt: Begin) -> None:
+    """With Up line by line, with /queue all of it, while the turn goes on (issue 41)."""
+    terminal = at_prompt("-m", cli.script(cli.holding(), "first", "second"))
+    terminal.type("go\r")
+    terminal.expect("hold")
+    terminal.type("one\r")
+    terminal.type("two\r")
+    terminal.expect("queued: two · Up edits it")
+    terminal.type("/queue\r")
+    terminal.wait_until_it_waits()
+    terminal.type(" more\r")
+    cli.let_go()
+    terminal.expect("second")
+    assert terminal.quit() == 0
+    assert cli.prompts() == ["go", "one more\ntwo"]

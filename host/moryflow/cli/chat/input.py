@@ -364,6 +364,9 @@ class TerminalInput(LineSource):
         completing, self._last_key = self._buffer.complete_state, 0.0
         if self._answer is not None:  # the other lines of a paste must not follow at once: they belong to the answer
             self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._answer_line)
+        elif self._view is not None and self._buffer.text.strip() == "/queue":  # at once: it is about this turn
+            self._buffer.reset()
+            self.take_all_back()
         elif completing and not completing.current_completion and self._is_command() and self._half_typed():
             self._buffer.apply_completion(completing.completions[0])
             self._buffer.validate_and_handle()

@@ -90,6 +90,7 @@ class Slash:
             "compact": (COMMON["compact"][0], session.compact),
             "export": ("write this conversation to a file: /export [FILE.md, FILE.html or FILE.jsonl]", session.export),
             "share": ("write this conversation as one page to send to others: /share [FILE.html]", session.share),
+            "queue": ("while a turn runs: take back all lines that wait for its end, to edit them", self._queue),
             "quit": ("end the conversation", self._quit),
         }
 
@@ -174,6 +175,9 @@ class Slash:
 
     async def _tools(self, _: str) -> None:
         say(" ".join(await self._talk.host.tools()))
+
+    async def _queue(self, _: str) -> None:
+        say("no line waits")
 
     async def _quit(self, _: str) -> None:
         raise Quit
