@@ -55,7 +55,7 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
 OF_SESSIONS = ("undo", "redo", "summary")
 
 _HOST_COMMANDS = """
-help run chat serve acp import dev new plugin tool hook agent model session trace replay approval config doctor completion
+help run chat serve acp import dev new plugin tool hook agent model session trace replay eval approval config doctor completion
 """
 _CHAT_WORDS = """
 help label mode model agent children parent stop reply new resume sessions show switch tree branch tools plugins context

@@ -43,6 +43,7 @@ COMMANDS = {
     "session": "List, show, branch, export and search sessions",
     "trace": "Show what each plugin did in a session, and what it cost",
     "replay": "Try a changed plugin on what a stored session gave it",
+    "eval": "Run cases with graders, with and without a plugin",
     "approval": "List open questions and answer them",
     "agent": "List and show agents",
     "model": "List models, install the local one, choose a default",
@@ -53,7 +54,7 @@ COMMANDS = {
     "completion": "Print the completion script for a shell",
 }
 # Commands whose module cannot have their name.
-MODULES = {"import": "import_from"}
+MODULES = {"import": "import_from", "eval": "eval_cases"}
 ALIASES = {
     name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin", "schedule", "worker")
 } | {"configs": "config"}
@@ -64,7 +65,7 @@ _LISTED = {**COMMANDS, **{name: help_line for name, help_line in CONTRIBUTED if 
 # How help groups them: those of every day first. What is in no group, such as a command of a user's plugin, stands last.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Commands": ("run", "chat", "serve", "session", "agent", "model", "tool", "plugin", "config", "doctor"),
-    "Write your own": ("new", "dev", "hook", "trace", "replay"),
+    "Write your own": ("new", "dev", "hook", "trace", "replay", "eval"),
     "What is allowed": ("permission", "approval", "audit"),
     "What agents know and use": ("instructions", "skill", "memory-bank", "mcp", "output"),
     "Editors, machines, shells": ("import", "acp", "worker", "schedule", "completion"),
