@@ -1,4 +1,4 @@
-"""The names of the API in ``docs/reference/``: signature, docstring, methods and an example that the tests run.
+"""The names of the API in ``docs/reference/``: signature, docstring, methods, and an example where the use is not plain.
 
 A page names what it holds: ``<!-- begin: moryflow_sdk Allow Ask -->`` … ``<!-- end -->``; what stands between is written here.
 ``Host:resume,aclose`` are only these methods of a class.
@@ -30,6 +30,8 @@ MODULES = (
 )  # fmt: skip
 """Modules whose ``__all__`` is public; a name of several of them stands once."""
 WIDTH = 96
+MARK = re.compile(r"# example (?P<shown>on the page )?of: (?P<names>.+)")
+"""The line above an example; all are run, the page shows those whose use is not plain from the signature."""
 FIELD = re.compile(r"^:(?P<kind>param|ivar|raises|returns?) ?(?P<name>[\w.]*): (?P<text>.*?)(?=^:\w|\n\n|\Z)", re.DOTALL | re.M)
 
 
@@ -49,13 +51,18 @@ def pages() -> dict[Path, str]:
 
 def filled(text: str) -> str:
     """Return a page with its blocks written anew."""
-    return BLOCK.sub(_block, text)
+    text = BLOCK.sub(_block, text)
+    for alias in aliases().values():  # a type stands where it is used first
+        before, found, after = text.partition(f"{alias}\n\n")
+        text = before + found + after.replace(f"{alias}\n\n", "")
+    return text
 
 
 def _block(match: re.Match[str]) -> str:
     module, names = match["module"], match["names"].split()
     parts = [entry(module, name) for name in names]
-    return "\n\n".join([f"<!-- begin: {module} {' '.join(names)} -->", *parts, "<!-- end -->"])
+    where = f"From `{module}`:"
+    return "\n\n".join([f"<!-- begin: {module} {' '.join(names)} -->", where, *parts, "<!-- end -->"])
 
 
 @cache
@@ -91,14 +98,14 @@ def entry(module: str, name: str) -> str:
         parts = [
             *_class(name, value, chosen),
             *_prose(doc_of(value, name), name),
-            *methods(value, chosen.split(",") if chosen else ()),
+            *_methods(value, chosen.split(",") if chosen else ()),
         ]
     elif inspect.isfunction(value):
         parts = [_function(name, value), *_prose(doc_of(value, name), name)]
     else:
         text = _comment_on(module, name) or _fallback(name)
         parts = [_code(_constant(module, name)), *_prose(parsed(text), name)]
-    return "\n\n".join([f"## `{name}`", f"`from {module} import {name}`", *parts, *example(name)])
+    return "\n\n".join([f"## `{name}`", *parts, *example(name)])
 
 
 def doc_of(value: Any, name: str) -> Doc:
@@ -270,24 +277,39 @@ def _wrapped(items: list[str], beside: str) -> str:
     return line if len(line) + len(beside) < WIDTH - 10 else "(\n" + "".join(f"    {item},\n" for item in items) + ")"
 
 
-def methods(cls: type, chosen: Collection[str] = ()) -> Iterator[str]:
-    """Yield the public methods and properties of a class, or those that are `chosen`, each with its docstring."""
+def _methods(cls: type, chosen: Collection[str]) -> Iterator[str]:
+    """Yield the list of the public methods and properties of a class, or of those that are `chosen`."""
+    found: list[tuple[str, Doc]] = []
     for node in _node(cls).body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         shown = node.name == "__call__" or not node.name.startswith("_")
         said = ast.get_docstring(node)
         if shown and said and (not chosen or node.name in chosen):
-            yield "\n\n".join([f"### `{cls.__name__}.{node.name}`", _method(node), *_prose(parsed(said), cls.__name__)])
+            found.append((_method(node), parsed(said)))
+    if used := _aliases_in(" ".join(signature for signature, _ in found)):
+        yield _code("\n".join(used))
+    if found:
+        yield "\n".join(_item(signature, doc, cls.__name__) for signature, doc in found)
+
+
+def _item(signature: str, doc: Doc, within: str) -> str:
+    """Return a method as an entry of a list, what its docstring says of parameters below it."""
+    prose, *fields = _prose(Doc([], doc.fields), within) if doc.fields else [""]
+    text = " ".join(linked(part, within) for part in doc.prose if not part.startswith("    "))
+    code = [linked(part, within) for part in doc.prose if part.startswith("    ")]
+    below = [textwrap.indent(part, "    ") for part in (prose, *fields) if part]
+    return "\n".join([f"- `{signature}`: {text}", *(f"\n{textwrap.indent(part, '    ')}\n" for part in code), *below])
 
 
 def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     if any(isinstance(mark, ast.Name) and mark.id in ("property", "cached_property") for mark in node.decorator_list):
-        return _with_aliases(f"{node.name}: {_typed(_text(node.returns)) if node.returns else 'Any'}")
+        return f"{node.name}: {_typed(_text(node.returns)) if node.returns else 'Any'}"
     kinds = [mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)]
-    return _with_aliases(
-        "\n".join([*(f"@{kind}" for kind in kinds if kind in ("classmethod", "staticmethod")), _signature(node, node.name)])
-    )
+    marks = [f"@{kind} " for kind in kinds if kind in ("classmethod", "staticmethod")]
+    line = re.sub(r"\s+", " ", _signature(node, node.name)).replace("( ", "(").replace(", )", ")")
+    start = "" if re.search("-> Async(Generator|Iterator)", line) else "await "
+    return "".join([*marks, line.replace("async def ", start).removeprefix("def ")])
 
 
 def _code(text: str) -> str:
@@ -296,9 +318,13 @@ def _code(text: str) -> str:
 
 def _with_aliases(text: str) -> str:
     """Return the code of a signature, with the types before it that are on no page of their own."""
+    return _code("\n\n".join([*_aliases_in(text), text]))
+
+
+def _aliases_in(text: str) -> list[str]:
     used = dict.fromkeys(re.findall(r"(?<![.\w\"])[A-Z]\w+", text))
     known = aliases()
-    return _code("\n\n".join([*(known[name] for name in used if name in known and name not in places()), text]))
+    return [known[name] for name in used if name in known and name not in places()]
 
 
 @cache
@@ -392,9 +418,9 @@ def _fallback(name: str) -> str:
 
 
 @cache
-def examples() -> dict[str, tuple[str, str]]:
-    """Return the source of the example of each name, and the name under which it stands."""
-    found: dict[str, tuple[str, str]] = {}
+def examples() -> dict[str, str]:
+    """Return what a page shows as the example of each name; empty where it stands in user_examples/reference/ only."""
+    found: dict[str, str] = {}
     for path in sorted(EXAMPLES.glob("*.py")):
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
@@ -403,27 +429,21 @@ def examples() -> dict[str, tuple[str, str]]:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-            names = (
-                lines[first - 2].removeprefix("# example of: ").split(", ")
-                if lines[first - 2].startswith("# example of")
-                else []
-            )
-            for name in names:
-                found[name] = (_shown(tree, node, lines, first), names[0])
+            if marked := MARK.match(lines[first - 2]):
+                names = marked["names"].split(", ")
+                found |= dict.fromkeys(names, "")
+                found[names[0]] = _shown(tree, node, lines, first) if marked["shown"] else ""
     return found
 
 
 def example(name: str) -> list[str]:
-    """Return the example of a name, or where it stands.
+    """Return the example of a name, if it is one for the page.
 
     :raises ValueError: it has none.
     """
     if name not in examples():
         raise ValueError(f"{name} has no example: add a function marked '# example of: {name}' to user_examples/reference/")
-    source, first = examples()[name]
-    if first != name:
-        return [f"Example: [{first}]({places()[first]}#{first.lower()})."]
-    return ["Example:", _code(source)]
+    return [_code(source)] if (source := examples()[name]) else []
 
 
 def _shown(tree: ast.Module, node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str], first: int) -> str:

@@ -29,28 +29,31 @@ def page() -> str:
     for title, prefixes in SECTIONS.items():
         own = [one for one in left if one.path.startswith(prefixes)]
         left = [one for one in left if one not in own]
-        parts.append("\n\n".join([f"## {title}", *(_operation(one) for one in own)]))
+        parts.append(
+            "\n".join([f"## {title}\n", "| operation | does → answers; arguments |", "|---|---|", *map(_operation, own)])
+        )
     errors = "\n".join(["| status | when |", "|---|---|", *(f"| {status} | {text} |" for status, text in ERRORS.items())])
     text = "\n\n".join([*parts, f"## Errors\n\n{errors}"])
     return BLOCK.sub(lambda ends: f"{ends[1]}\n{text}\n\n{ends[2]}", PAGE.read_text(encoding="utf-8"))
 
 
 def _operation(one: Operation) -> str:
+    """Return the row of an operation: what it does and answers, then its arguments."""
     also = f" Also at {', '.join(f'`{alias}`' for alias in one.aliases)}." if one.aliases else ""
-    head = f"### `{one.method} {one.path}`\n\n{one.summary}{also} Answers {one.status}: {one.answer}."
+    status = "" if one.status == 200 else f" {one.status}:"
     schema = one.arguments.schema
-    rows = [
-        f"| `{name}` | {_type(found)} | {'' if name in schema.get('required', ()) else _default(found)} | "
-        f"{found.get('description', '')} |"
-        for name, found in schema.get("properties", {}).items()
-        if name not in one.in_path
-    ]
-    table = "\n".join([f"| {_place(one)} | type | default | is |", "|---|---|---|---|", *rows])
-    return f"{head}\n\n{table}" if rows else head
+    names = [name for name in schema.get("properties", {}) if name not in one.in_path]
+    required = schema.get("required", ())
+    said = [_argument(name, schema["properties"][name], name in required) for name in names]
+    text = f"{one.summary}{also}<br>→{status} {one.answer}"
+    return f"| `{one.method} {one.path}` | {'<br>'.join([text, *said])} |".replace("\n", " ")
 
 
-def _place(one: Operation) -> str:
-    return "query" if one.method in ("GET", "DELETE") else "body"
+def _argument(name: str, found: Mapping[str, Any], required: bool) -> str:
+    default = "" if required else _default(found)
+    kind = ", ".join(filter(None, [_type(found), "required" if required else default and f"default {default}"]))
+    described = found.get("description", "")
+    return f"`{name}` ({kind}){f': {described}' if described else ''}"
 
 
 def _default(found: Mapping[str, Any]) -> str:

@@ -44,13 +44,11 @@ def page() -> str:
         section = max((name for name in SECTIONS if not name or f"{key}.".startswith(f"{name}.")), key=len)
         if not said:
             raise ValueError(f"{key} has no description: say what it does in the docstring of its model (:ivar name: …)")
-        rows[section].append(
-            f"| `{key.removeprefix(section).removeprefix('.')}` | {_type(found)} | {_default(found)} | {said} |"
-        )
+        rows[section].append(f"| `{key.removeprefix(section).removeprefix('.')}` | {_type(found)}{_default(found)} | {said} |")
     parts: list[str] = []
     for section, title in SECTIONS.items():
         heading = f"## {title}: `{section}`" if section else f"## {title}"
-        parts.append("\n".join([heading, "", "| key | type | default | does |", "|---|---|---|---|", *rows[section]]))
+        parts.append("\n".join([heading, "", "| key | value | does |", "|---|---|---|", *rows[section]]))
     text = "\n\n".join(parts)
     return BLOCK.sub(lambda ends: f"{ends[1]}\n{text}\n\n{ends[2]}", PAGE.read_text(encoding="utf-8"))
 
@@ -126,7 +124,7 @@ def _one_type(found: Schema) -> str:
         return ", ".join(f"`{value}`" for value in found["enum"])
     if "const" in found:
         return f"`{found['const']}`"
-    kind = {"integer": "whole number", "string": "text", "boolean": "true or false", "array": "list", "object": "mapping"}
+    kind = {"string": "text", "array": "list", "object": "mapping"}
     name = kind.get(found.get("type", ""), found.get("type", "any value"))
     least, most = found.get("minimum"), found.get("maximum")
     if found.get("exclusiveMinimum") == 0:
@@ -140,9 +138,9 @@ def _one_type(found: Schema) -> str:
 
 def _default(found: Schema) -> str:
     if "default" not in found:
-        return "must be given"
+        return "; required"
     value = found["default"]
     if value in (None, "", [], {}):
-        return "none"
+        return ""
     text = json.dumps(value, ensure_ascii=False)
-    return f"`{text}`" if len(text) < LONGEST else f"{len(value)} entries, see `moryflow config show --all`"
+    return f"; `{text}`" if len(text) < LONGEST else f"; {len(value)} entries, see `moryflow config show --all`"

@@ -29,7 +29,7 @@ def example_services() -> None:
     assert sorted(services) == sorted(SERVICES)  # what this plugin declares: services = ["artifacts", "code_loader", …]
 
 
-# example of: Files, Entry
+# example on the page of: Files, Entry
 @tool(domain="edit", targets=lambda args: file_target(args["path"], "edit"))
 def tidy(path: str, context: ToolContext) -> str:
     """Remove blanks at the ends of lines; say what else is in the folder."""
@@ -68,7 +68,7 @@ async def allow_make(context: ToolContext) -> int:
     return len(context.rules.all())
 
 
-# example of: Spawn, SpawnResult, Spawned
+# example on the page of: Spawn, SpawnResult, Spawned
 @tool
 async def review(path: str, context: ToolContext) -> str:
     """Let another agent read PATH."""
@@ -77,7 +77,7 @@ async def review(path: str, context: ToolContext) -> str:
     return f"{result.end_reason}: {result.text}"
 
 
-# example of: Complete
+# example on the page of: Complete
 @tool
 async def translate(text: str, context: ToolContext) -> str:
     """Translate TEXT into French."""
@@ -102,7 +102,7 @@ def announce(text: str, context: ToolContext) -> str:
     return "told"
 
 
-# example of: Watch
+# example on the page of: Watch
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     def changed(path: Path) -> None:
@@ -112,7 +112,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     return ctx.watch(ctx.data_dir, changed)  # ends the watch when the plugin goes
 
 
-# example of: CodeLoader
+# example on the page of: CodeLoader
 def recipes(ctx: PluginContext) -> list[Tool | Diagnostic]:
     found: list[Tool | Diagnostic] = []
     for path in sorted((ctx.home / "recipes").glob("*.py")):
