@@ -50,7 +50,7 @@ def test_an_example_of_each_command_is_understood(generator, tmp_path, monkeypat
     """Its options and arguments are those of the command."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MORYFLOW_HOME", str(tmp_path / "home"))
-    for name in ("session.jsonl", "shout.py", "cases.jsonl"):
+    for name in ("session.jsonl", "shout.py", "cases.jsonl", "cases.yaml"):
         (tmp_path / name).write_text("", encoding="utf-8")
     reference = generator["cli_reference"]
     wrong: list[str] = []
