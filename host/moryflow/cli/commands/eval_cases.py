@@ -46,7 +46,7 @@ class Outcome:
 
 
 @click.command("eval")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("-m", "--model", help="The model for --live.")
 @click.option("--live", is_flag=True, help="Ask the model, and record its answers beside FILE.")
 @click.option("--without", "plugin", metavar="PLUGIN", help="Run each case without this plugin too.")
