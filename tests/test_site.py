@@ -38,12 +38,14 @@ def test_a_hook_has_its_page_its_example_and_its_test(generator, hook):
     text = generator["hook_pages"].page(hook)
     example = (ROOT / "user_examples" / "hooks" / f"{hook}.py").read_text(encoding="utf-8")
     assert f"\ndef {hook}(" in example and example in text
-    assert f"def test_example_of_{hook}(" in text
+    test = generator["hook_pages"].test_file(hook)
+    assert f"user_examples/hooks/tests/{test.name}" in text
+    assert f"def test_example_of_{hook}(" in test.read_text(encoding="utf-8")
     assert (DOCS / "hooks" / f"{hook}.md").is_file(), REFRESH
 
 
-def test_the_test_on_a_hooks_page_stands_alone(generator, tmp_path):
-    """Whoever pastes it has every name that it uses (issue C, 2)."""
+def test_the_test_of_a_hooks_example_stands_alone(generator, tmp_path):
+    """Whoever copies it has every name that it uses (issue C, 2)."""
     for hook in HOOK_NAMES:
         (tmp_path / f"test_my_{hook}.py").write_text(generator["hook_pages"].test_of(hook), encoding="utf-8")
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", str(tmp_path)]

@@ -69,13 +69,12 @@ def page(name: str) -> str:
         "",
         "| question | answer |\n|---|---|",
         f"| types | {types_of(name)} |",
-        f"| kind | {kind(info)} |",
+        f"| kind | {kind(info)}; [in which order](../order.md) |",
         f"| when | {linked(answers.when)} |",
         *arguments,
         f"| returns | {linked(answers.returns)} |",
         f"| when it fails | {failure(info)} |",
         f"| deadline | {info.timeout:g} s |",
-        "| order | [built-in, installed, yours; then `before=`/`after=`, then the name](../order.md) |",
         "",
         linked(answers.whom),
         "",
@@ -83,23 +82,24 @@ def page(name: str) -> str:
         "",
         f"<!-- file: ~/.moryflow/plugins/my_{name}.py -->\n```python\n{source}```",
         "",
-        "## Its test",
-        "",
-        f"Save this as `test_my_{name}.py` beside a copy of the plugin, and run `python3 -m pytest`. The fixture `moryflow` is",
-        "[a host for tests](../testing.md), which every installation has.",
-        "",
-        f"```python\n{test_of(name)}\n```",
+        f"Its test is `{test_file(name).relative_to(ROOT).as_posix()}`: copy it beside the plugin, and run `python3 -m pytest`",
+        "([testing](../testing.md)).",
         *more_of(name),
     ]
     return "\n".join(lines) + "\n"
 
 
 def more_of(name: str) -> list[str]:
-    """Return the other examples of a hook, those in the folder of its name."""
+    """Return a list of the other examples of a hook, those in the folder of its name."""
     files = sorted((EXAMPLES.parent / name).glob("*.py")) if name in FOLDERS else []
-    texts = [(file.name, file.read_text(encoding="utf-8")) for file in files]
-    blocks = [f"<!-- file: ~/.moryflow/plugins/{file} -->\n```python\n{source}```" for file, source in texts]
-    return ["", "## More examples", "", "\n\n".join(blocks)] if blocks else []
+    said = [(file, str(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))))) for file in files]
+    lines = [f"- `{file.name}`: {linked(joined(text.partition(chr(10) * 2)[0]))}" for file, text in said]
+    return ["", "## More examples", "", f"In `user_examples/{name}/`:", "", *lines] if lines else []
+
+
+def test_file(name: str) -> Path:
+    """Return where the test of a hook's example is written, for whoever copies the example."""
+    return EXAMPLES / "tests" / f"test_my_{name}.py"
 
 
 def table() -> str:
@@ -134,6 +134,9 @@ def signature(name: str) -> str:
     return f"@hookimpl\ndef {name}({parameters}) -> {found.return_annotation}: ..."
 
 
+HEAD = '''"""The test of the example of the hook ``{name}``; made by tests/packaging/refresh_docs.py."""
+
+'''
 FIXTURE = """@pytest.fixture
 def example(moryflow):
     \"\"\"A host of its own, with the plugin.\"\"\"
@@ -160,7 +163,8 @@ def test_of(name: str) -> str:
     functions = [str(ast.get_source_segment(source, node)) for node in (*helpers, test)]
     # The numbers of requirements in its docstring are for us.
     functions[-1] = re.sub(r" \([^()]*\)\.\"\"\"", '."""', functions[-1], count=1)
-    return "\n\n\n".join(["\n".join([*standard, "", *others]), FIXTURE.format(name=name), *functions])
+    imported = "\n".join([*standard, "", *others])
+    return "\n\n\n".join([HEAD.format(name=name) + imported, FIXTURE.format(name=name), *functions]) + "\n"
 
 
 def _names(node: ast.AST) -> list[str]:

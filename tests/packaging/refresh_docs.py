@@ -41,6 +41,7 @@ def main() -> int:
 def documents() -> dict[Path, str]:
     """Return every generated file with what it should hold."""
     pages = {DOCS / "hooks" / f"{name}.md": hook_pages.page(name) for name in HOOKS}
+    pages |= {hook_pages.test_file(name): hook_pages.test_of(name) for name in HOOKS}
     order = DOCS / "order.md"
     pages[order] = BLOCK.sub(lambda ends: f"{ends[1]}\n{hook_pages.table()}\n\n{ends[2]}", order.read_text(encoding="utf-8"))
     pages[DOCS / "cookbook.md"] = cookbook_page.page()

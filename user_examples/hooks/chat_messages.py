@@ -1,7 +1,4 @@
-"""Spell out the house's abbreviations for the model.
-
-Copy it to ``~/.moryflow/plugins/my_chat_messages.py``.
-"""
+"""Spell out the house's abbreviations for the model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Answers that can be repeated: no temperature, one seed.
-
-Copy it to ``~/.moryflow/plugins/my_chat_params.py``.
-"""
+"""Answers that can be repeated: no temperature, one seed."""
 
 from __future__ import annotations
 

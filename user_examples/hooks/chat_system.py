@@ -1,7 +1,4 @@
-"""Ask for care where nothing is asked any more.
-
-Copy it to ``~/.moryflow/plugins/my_chat_system.py``.
-"""
+"""Ask for care where nothing is asked any more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A command for the user: ``moryflow vault-size``, and ``/vault-size`` in ``chat``.
-
-Copy it to ``~/.moryflow/plugins/my_commands.py``.
-"""
+"""A command for the user: ``moryflow vault-size``, and ``/vault-size`` in ``chat``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One line per turn in a file, for a status bar.
-
-Copy it to ``~/.moryflow/plugins/my_event.py``.
-"""
+"""One line per turn in a file, for a status bar."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Keep a file open for as long as the plugin is loaded.
-
-Copy it to ``~/.moryflow/plugins/my_plugin_start.py``.
-"""
+"""Keep a file open for as long as the plugin is loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tell every model the date, where no other plugin can take it out.
-
-Copy it to ``~/.moryflow/plugins/my_system_blocks.py``.
-"""
+"""Tell every model the date, where no other plugin can take it out."""
 
 from __future__ import annotations
 

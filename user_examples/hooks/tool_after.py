@@ -1,7 +1,4 @@
-"""Keep mail addresses from the model.
-
-Copy it to ``~/.moryflow/plugins/my_tool_after.py``.
-"""
+"""Keep mail addresses from the model."""
 
 from __future__ import annotations
 

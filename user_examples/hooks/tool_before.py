@@ -1,7 +1,4 @@
-"""Read a hundred lines at a time where the model did not say how many.
-
-Copy it to ``~/.moryflow/plugins/my_tool_before.py``.
-"""
+"""Read a hundred lines at a time where the model did not say how many."""
 
 from __future__ import annotations
 

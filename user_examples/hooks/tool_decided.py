@@ -1,7 +1,4 @@
-"""Write down every decision, and keep full access away from the shell.
-
-Copy it to ``~/.moryflow/plugins/my_tool_decided.py``.
-"""
+"""Write down every decision, and keep full access away from the shell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Ask before anything below ``contracts/`` is changed, in every mode.
-
-Copy it to ``~/.moryflow/plugins/my_tool_gate.py``.
-"""
+"""Ask before anything below ``contracts/`` is changed, in every mode."""
 
 from __future__ import annotations
 

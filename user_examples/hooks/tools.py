@@ -1,7 +1,4 @@
-"""A tool that reads files of the vault, and nothing else.
-
-Copy it to ``~/.moryflow/plugins/my_tools.py``.
-"""
+"""A tool that reads files of the vault, and nothing else."""
 
 from __future__ import annotations
 
