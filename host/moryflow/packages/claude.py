@@ -238,8 +238,8 @@ def install_claude(origin: PackageOrigin, manager: Manager, before: Locked | Non
                 manager.tell(f"  changed: {line}")
         manager.ask(f"{'Update' if old else 'Install'} {plugin.name}?")
         if old is not None:
-            _take_out(manager.home, target)
-        _write_files(target, files)
+            take_out(manager.home, target)
+        write_files(target, files)
         locked = Locked(
             f"claude/{plugin.name}", plugin.version, "claude", origin.text, digest, {plugin.name: plugin.asks}, commit
         )
@@ -269,7 +269,8 @@ def _texts(path: Path, kind: str) -> Iterator[Path]:
     yield from [path] if path.is_file() else sorted(path.rglob("SKILL.md" if kind == "skills" else "*.md"))
 
 
-def _write_files(target: Path, files: Mapping[str, bytes]) -> None:
+def write_files(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a new folder, whole or not at all."""
     fresh = target.with_name(f".{target.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     for name, data in files.items():
@@ -303,11 +304,12 @@ def _configure(manager: Manager, plugin: ClaudePlugin) -> None:
             manager.tell(f"moryflow: {item.result}{f'; {item.why}' if item.why else ''}")
 
 
-def _take_out(home: Path, target: Path) -> None:
+def take_out(home: Path, target: Path) -> None:
+    """Remove a folder of the home, and from the configuration what was written for it."""
     from moryflow_sdk import ConfigError
 
     try:
-        record, done = last_of("claude", home, target)
+        record, done = last_of("anyhunt" if target.parent.name == "teams" else "claude", home, target)
     except ConfigError:
         pass
     else:
@@ -318,5 +320,5 @@ def _take_out(home: Path, target: Path) -> None:
 
 def remove_claude(name: str, manager: Manager) -> None:
     """Remove a plugin, and from the configuration what it brought."""
-    _take_out(manager.home, folder_of(manager.home, name))
+    take_out(manager.home, folder_of(manager.home, name))
     manager.lock.remove(name)

@@ -99,7 +99,11 @@ def read_cases(file: Path) -> list[dict[str, Any]]:
 
     try:
         found: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise ConfigError(
+            f"it cannot be read: {error.strerror}", where=str(file), next_step="moryflow eval CASES.yaml"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = f"{file}:{line + 1}" if line is not None else str(file)
         problem = f"it is not YAML: {getattr(error, 'problem', None) or error}"

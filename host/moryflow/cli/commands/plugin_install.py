@@ -95,12 +95,20 @@ def update(flags: Flags, name: str | None, build: bool) -> int:
 
 @click.command("sync")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option(
+    "--from", "team", metavar="GIT-URL|PATH", help="First take over what a team shares, shown as one list."
+)
 @asking_options
-def sync(flags: Flags, dry_run: bool) -> int:
+def sync(flags: Flags, dry_run: bool, team: str | None) -> int:
     """Install what plugins.lock names, in exactly the versions that you agreed to."""
     from moryflow.packages.install import sync as run
 
     plugins = FoundPlugins(flags)
+    if team is not None:
+        from moryflow.packages.team import join
+
+        if not join(team, plugins.manager(), plugins.config.path, dry_run=dry_run):
+            return 0
     done = run(plugins.manager(), dry_run=dry_run)
     text = "\n".join(item.text for item in done) or "everything is as plugins.lock says"
     show(flags, [asdict(item) for item in done], plain(text))
