@@ -169,7 +169,8 @@ DECISIONS = frozenset(
         "config set", "config unset", "prompt edit", "prompt reset", "approval reply", "model use",
         "worktree merge", "worktree drop",
         "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",
-        "tokens add", "tokens revoke", "worker", "worker drain", "worker limit", "schedule add", "schedule remove", "import",
+        "tokens add", "tokens revoke", "worker", "worker drain", "worker limit", "schedule add", "schedule remove",
+        "import", "eval",
     }
 )  # fmt: skip
 
@@ -183,6 +184,8 @@ def _refuse_inside_tool(ctx: click.Context, given: Mapping[str, object]) -> None
     freer = "--mode full_access" if given.get("mode") == "full_access" else ""
     layered = ctx.info_name in ("run", "chat", "dev") and (flags_of(ctx).config or os.environ.get("MORYFLOW_CONFIG"))
     freer = freer or ("a configuration of its own" if layered else "")
+    # These run words of the command line, or of a package, which no rule for commands has seen.
+    freer = freer or next((f"--{name}" for name in ("until", "host") if given.get(name)), "")
     if {words, ctx.info_name} & DECISIONS or freer:
         from moryflow_sdk.support.processes import refuse_inside_tool
 

@@ -25,6 +25,11 @@ MARK = {"MORYFLOW_CALL": "c1-0a1b2c3d"}
         "serve --port 0",
         "run --mode full_access -y hello",
         "run --config {} hello",
+        "run hello --until true",
+        "eval cases.yaml",
+        "import claude --apply",
+        "plugin marketplace add .",
+        "plugin check x.py --host 1",
         "tool run ls --mode full_access -y",
     ],
 )

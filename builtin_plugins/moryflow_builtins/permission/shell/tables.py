@@ -229,7 +229,7 @@ OWN_CHANGES = frozenset(
         "config prompt edit", "config prompt reset", "approval reply", "model use", "model install",
         "tool allow", "tool install", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
         "session worktree merge", "session worktree drop", "serve", "serve tokens add", "serve tokens revoke", "acp",
-        "worker", "worker drain", "worker limit", "schedule add", "schedule remove", "schedule rm", "import",
+        "worker", "worker drain", "worker limit", "schedule add", "schedule remove", "schedule rm", "import", "eval",
     }
 )  # fmt: skip
 
