@@ -175,7 +175,8 @@ def _table(params: Sequence[click.Parameter]) -> str:
 
 def _spelling(param: click.Option) -> str:
     flag = param.is_flag or param.count
-    names = [name if flag else f"{name} {_value(param)}" for name in (*param.opts, *param.secondary_opts)]
+    names = [*param.opts, *param.secondary_opts]
+    names[-1] += "" if flag else f" {_value(param)}"
     return ", ".join(f"`{name.replace('|', '/')}`" for name in names)  # a | in code is shown as it is or ends the cell
 
 

@@ -25,28 +25,40 @@ SECTIONS = {
 def page() -> str:
     """Return the page with its operations written anew."""
     parts: list[str] = []
+    said: set[str] = set()
     left = list(OPERATIONS)
     for title, prefixes in SECTIONS.items():
         own = [one for one in left if one.path.startswith(prefixes)]
         left = [one for one in left if one not in own]
         parts.append(
-            "\n".join([f"## {title}\n", "| operation | does → answers; arguments |", "|---|---|", *map(_operation, own)])
+            "\n".join(
+                [
+                    f"## {title}\n",
+                    "| operation | does → answers; arguments |",
+                    "|---|---|",
+                    *(_operation(one, said) for one in own),
+                ]
+            )
         )
     errors = "\n".join(["| status | when |", "|---|---|", *(f"| {status} | {text} |" for status, text in ERRORS.items())])
     text = "\n\n".join([*parts, f"## Errors\n\n{errors}"])
     return BLOCK.sub(lambda ends: f"{ends[1]}\n{text}\n\n{ends[2]}", PAGE.read_text(encoding="utf-8"))
 
 
-def _operation(one: Operation) -> str:
-    """Return the row of an operation: what it does and answers, then its arguments."""
+def _operation(one: Operation, said: set[str]) -> str:
+    """Return the row of an operation: what it does and answers, then its arguments, in words where they are not `said` yet."""
     also = f" Also at {', '.join(f'`{alias}`' for alias in one.aliases)}." if one.aliases else ""
     status = "" if one.status == 200 else f" {one.status}:"
     schema = one.arguments.schema
     names = [name for name in schema.get("properties", {}) if name not in one.in_path]
     required = schema.get("required", ())
-    said = [_argument(name, schema["properties"][name], name in required) for name in names]
+    every = {name: _argument(name, schema["properties"][name], name in required) for name in names}
+    again = [f"`{name}`" for name, text in every.items() if text in said]
+    new = [text for text in every.values() if text not in said]
+    said.update(new)
     text = f"{one.summary}{also}<br>→{status} {one.answer}"
-    return f"| `{one.method} {one.path}` | {'<br>'.join([text, *said])} |".replace("\n", " ")
+    more = [f"as above: {', '.join(again)}"] if again else []
+    return f"| `{one.method} {one.path}` | {'<br>'.join([text, *new, *more])} |".replace("\n", " ")
 
 
 def _argument(name: str, found: Mapping[str, Any], required: bool) -> str:

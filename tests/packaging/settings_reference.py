@@ -16,10 +16,7 @@ SECTIONS = {
     "models": "Model services",
     "mcp": "MCP servers",
     "agents.runtime.compaction": "Compaction",
-    "agents.runtime.agent": "Which agent",
-    "agents.runtime.mode": "Which mode",
     "agents.runtime.prompt": "The system prompt",
-    "agents.runtime.tools": "Tools of your own",
     "agents.runtime.permission": "Permission rules",
     "agents.runtime.doomLoop": "Going in circles",
     "agents.runtime.truncation": "Long outputs",
@@ -129,11 +126,11 @@ def _one_type(found: Schema) -> str:
     least, most = found.get("minimum"), found.get("maximum")
     if found.get("exclusiveMinimum") == 0:
         if found["type"] == "number":
-            return f"{name}, more than 0" + (f", at most {most}" if most else "")
+            return f"{name} >0" + (f", ≤{most}" if most else "")
         least = 1
     if least is None:
         return name
-    return f"{name}, {least} to {most}" if most is not None and most < 1_000_000 else f"{name}, {least} or more"
+    return f"{name} ≥{least}" + (f", ≤{most}" if most is not None and most < 1_000_000 else "")
 
 
 def _default(found: Schema) -> str:
