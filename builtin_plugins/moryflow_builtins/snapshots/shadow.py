@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.settings import Meta, Settings
@@ -101,14 +101,14 @@ class SnapshotSettings(Settings):
 
     :ivar ignored: also record files that ``.gitignore`` names.
     :ivar max_file_bytes: larger files are never recorded.
-    :ivar timeout: seconds that git may take for one snapshot; a session in which it takes longer is not recorded.
     :ivar enabled: false: record no files, so that ``undo`` takes back only messages.
     """
 
     enabled: bool = True
     ignored: bool = False
     max_file_bytes: Annotated[int, Meta(gt=0, le=2**30, strict=True)] = 10 * 1024 * 1024
-    timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 20.0
+    # Seconds that git may take for one snapshot; a session in which it takes longer is not recorded.
+    timeout: ClassVar[float] = 20.0
 
 
 # Content is stored as it is, whatever `.gitattributes` in the vault says: this file overrides all of them.

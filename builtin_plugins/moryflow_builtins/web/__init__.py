@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from moryflow_sdk import (
     PluginContext,
@@ -64,16 +64,15 @@ class SearchSettings(Settings):
 class WebSettings(Settings):
     """Limits for fetching, and the service for searches.
 
-    :ivar seconds: how long a page, with all its redirects, or a search may take.
-    :ivar max_bytes: how many bytes of a page are read, counted after it is unpacked.
     :ivar behind_fake_ip: if true, allow connections to 198.18.0.0/15. Proxies such as Clash and sing-box give every name an
         address in this network and decide themselves where it leads.
     """
 
     strictest = {"behindFakeIp": False}
 
-    seconds: Annotated[float, Meta(gt=0, le=600, strict=True)] = 30
-    max_bytes: Annotated[int, Meta(gt=0, le=256 * 1024 * 1024, strict=True)] = 10 * 1024 * 1024
+    # Seconds that a page, with all its redirects, or a search may take, and bytes that are read of it once it is unpacked.
+    seconds: ClassVar[float] = 30.0
+    max_bytes: ClassVar[int] = 10 * 1024 * 1024
     behind_fake_ip: bool = False
     search: SearchSettings = SearchSettings()
 

@@ -8,6 +8,7 @@ import pytest
 from moryflow.testing import replies
 from moryflow.testing.isolated import IsolatedHost
 from moryflow.testing.replies import LoopbackServer
+from moryflow_builtins.web import WebSettings
 
 
 def rules(host: IsolatedHost, *entries: tuple[str, str], **web: Any) -> None:
@@ -57,9 +58,10 @@ def test_a_redirect_within_what_is_allowed_is_followed(moryflow: IsolatedHost) -
         assert "\nfound\n" in moryflow.call_tool("web_fetch", url=server.address).result.output
 
 
-def test_errors_and_limits_are_sentences(moryflow: IsolatedHost) -> None:
+def test_errors_and_limits_are_sentences(moryflow: IsolatedHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WebSettings, "max_bytes", 10)
     with LoopbackServer(replies.failure(404), replies.Reply(b"x" * 100, content_type="text/plain")) as server:
-        rules(moryflow, (f"{server.address}/**", "allow"), max_bytes=10)
+        rules(moryflow, (f"{server.address}/**", "allow"))
         gone = moryflow.call_tool("web_fetch", url=server.address).result
         assert (gone.status, gone.code) == ("error", "http_404")
         assert "only the first 10 bytes" in moryflow.call_tool("web_fetch", url=server.address).result.output
