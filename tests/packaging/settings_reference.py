@@ -25,6 +25,7 @@ SECTIONS = {
     "agents.runtime.skills": "Skills",
     "agents.runtime.web": "The web",
     "agents.runtime.snapshots": "Undo",
+    "agents.runtime.checkers": "Checks after edits",
     "agents.runtime.tasks": "Sub-agents",
     "agents.runtime.memoryBank": "Memory bank",
     "agents.runtime.hooks": "Hooks without code",

@@ -16,6 +16,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.instructions",
     "moryflow_builtins.skills",
     "moryflow_builtins.snapshots",
+    "moryflow_builtins.checkers",
     "moryflow_builtins.agents",
     "moryflow_builtins.tasks",
     "moryflow_builtins.ask_user",

@@ -147,6 +147,8 @@ def _effect(layer: Layer, place: Place) -> str:
 def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int, ...], message: str) -> str:
     """Return what is wrong at `location`, in the value or the entry of a list at `place`."""
     location = location if isinstance(place[-1] if place else "", int) else place
+    # Without pydantic's steps for the members of a union, such as ``function-after[…]``.
+    location = tuple(step for step in location if not (isinstance(step, str) and step.endswith("]")))
     value, name = layer.find(location), dotted(location)
     plain = value is not MISSING and not isinstance(value, Mapping | list)
     key = next((name for name in reversed(location) if isinstance(name, str)), "")
