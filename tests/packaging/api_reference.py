@@ -289,6 +289,8 @@ def _methods(cls: type, chosen: Collection[str]) -> Iterator[str]:
             found.append((_method(node), parsed(said)))
     if used := _aliases_in(" ".join(signature for signature, _ in found)):
         yield _code("\n".join(used))
+    if found and doc_of(cls, cls.__name__).fields:
+        yield "It also has:"  # else the two lists would be read as one
     if found:
         yield "\n".join(_item(signature, doc, cls.__name__) for signature, doc in found)
 
