@@ -59,7 +59,9 @@ def page(name: str) -> str:
     """Return the page of one hook."""
     info, answers = HOOKS[name], answers_of(name)
     source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    arguments = [f"| `{argument}` | {linked(text)} |" for argument, text in answers.arguments.items()]
+    arguments = [
+        f"| `{argument}` | {linked(text)} |" for argument, text in answers.arguments.items() if text != f"the {argument}."
+    ]
     lines = [
         f"# {info.dotted}",
         "",
@@ -73,8 +75,7 @@ def page(name: str) -> str:
         f"| when | {linked(answers.when)} |",
         *arguments,
         f"| returns | {linked(answers.returns)} |",
-        f"| when it fails | {failure(info)} |",
-        f"| deadline | {info.timeout:g} s |",
+        f"| when it fails, or takes over {info.timeout:g} s | {failure(info)} |",
         "",
         linked(answers.whom),
         "",
@@ -82,8 +83,7 @@ def page(name: str) -> str:
         "",
         f"<!-- file: ~/.moryflow/plugins/my_{name}.py -->\n```python\n{source}```",
         "",
-        f"Its test is `{test_file(name).relative_to(ROOT).as_posix()}`: copy it beside the plugin, and run `python3 -m pytest`",
-        "([testing](../testing.md)).",
+        f"Its test, to copy beside the plugin: `{test_file(name).relative_to(ROOT).as_posix()}` ([testing](../testing.md)).",
         *more_of(name),
     ]
     return "\n".join(lines) + "\n"
