@@ -18,7 +18,7 @@ MAX_LINES, MAX_WIDTH = 10, 240
 # More problems than this are not compared: their keys are kept with the session.
 MAX_PROBLEMS = 1000
 # Lines of a formatter's diff that are shown, and of a file whose lines are compared.
-SHOWN, MAX_COMPARED = 16, 5000
+SHOWN, MAX_COMPARED = 16, 3000
 MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -141,7 +141,8 @@ def _diff(one: Checker, path: str, old: bytes, new: bytes) -> list[str]:
     lines = list(unified_diff(before, after, n=0, lineterm=""))[2:]
     count = sum(line[:1] == "+" for line in lines) or sum(line[:1] == "-" for line in lines)
     cut = len(lines) > SHOWN or any(len(line) > MAX_WIDTH for line in lines)
-    head += f", {count} {'line' if count == 1 else 'lines'}" + ("; read it again before you edit it" if cut else "")
+    head += f", {count} {'line' if count == 1 else 'lines'}" if count else ", only the ends of lines"
+    head += "; read it again before you edit it" if cut else ""
     return [head, *(line[:MAX_WIDTH] for line in lines[:SHOWN])]
 
 

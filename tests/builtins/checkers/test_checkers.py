@@ -99,6 +99,17 @@ def test_a_last_edit_that_fails_still_ends_the_step(desk: Desk) -> None:
     assert "new problem (small): a.txt:1" in desk.step(write("a.txt", "bad\n"), edit)[-1]
 
 
+def test_a_command_without_files_is_about_the_whole_folder(desk: Desk) -> None:
+    """It runs once before a step and once after it, also where the edited file is deleted."""
+    desk.add("whole", CHECKER.replace("sys.argv[1:]", "sorted(map(str, Path().glob('*.txt')))"))
+    desk.use({**desk.commands[0], "command": desk.commands[0]["command"].removesuffix(" {files}")})
+    desk.write("old.txt", "bad\n")
+    delete = {"name": "delete", "arguments": {"path": "old.txt"}}
+    output = desk.step(write("a.txt", "bad\n"), delete)[-1]
+    assert output == "deleted old.txt\nnew problem (whole): a.txt:1: E1 bad: bad"
+    assert (desk.host.vault / "runs").read_text() == "xx"
+
+
 def test_at_most_ten_lines(desk: Desk) -> None:
     """The last of them says how many are left out."""
     desk.add("small", CHECKER)
@@ -110,11 +121,17 @@ def test_a_formatters_change_is_told_and_undone_with_the_edit(desk: Desk) -> Non
     """It belongs to the edit's result and to its snapshot; checkers see the formatted file."""
     desk.add("neat", FORMATTER, formatter=True)
     desk.write("a.txt", "old\n")
-    (output,) = desk.step(write("a.txt", "x =1\ny\n"))
-    assert "a.txt: formatted by neat, 1 line\n@@ -1 +1 @@\n-x =1\n+x = 1" in output
+    first, output = desk.step(write("a.txt", "x =1\ny\n"), write("b.txt", "fine\n"))
+    assert "a.txt: formatted by neat, 1 line\n@@ -1 +1 @@\n-x =1\n+x = 1" in output and "formatted" not in first
     assert (desk.host.vault / "a.txt").read_text() == "x = 1\ny\n"
-    assert "1 file restored" in desk.host.slash("/undo yes", session=desk.session).text
-    assert (desk.host.vault / "a.txt").read_text() == "old\n"
+    assert "2 files restored" in desk.host.slash("/undo yes", session=desk.session).text
+    assert (desk.host.vault / "a.txt").read_text() == "old\n" and not (desk.host.vault / "b.txt").exists()
+
+
+def test_a_formatter_that_only_ends_the_last_line(desk: Desk) -> None:
+    """It is told without a diff."""
+    desk.add("ends", "import sys\nopen(sys.argv[1], 'a').write('\\n')", formatter=True)
+    assert desk.step(write("a.txt", "x"))[0].endswith("a.txt: formatted by ends, only the ends of lines")
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
