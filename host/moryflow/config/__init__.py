@@ -397,6 +397,13 @@ class Config:
             own = next((layer.text for layer in self.layers if layer.source == "user" and layer.value), "")
             keep(good_copy(home, self.path), own)
 
+    def without(self, *places: Place) -> Config:
+        """Return the configuration without the values at `places`."""
+        layers = list(self.layers)
+        for place in places:
+            layers = [layer.without(place) if layer.find(place) is not MISSING else layer for layer in layers]
+        return self._with(layers, list(self.problems))
+
     def checked(self, known: Iterable[Known]) -> Config:
         """Return the configuration checked against the plugins' settings too: bad values dropped, unknown keys reported."""
         if not any(layer.value for layer in self.layers):

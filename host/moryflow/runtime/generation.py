@@ -135,6 +135,7 @@ class GenerationBuilder:
         held_back: Mapping[str, LoadFailure] = NOTHING,
     ) -> PluginSet:
         """Return a started set of plugins; the plugins in `held_back` keep their previous version."""
+        config = config.without(*PROGRAMS) if settings.safe_mode else config
         plugin_set = load_plugin_set(
             home=self.home,
             builtins=self.builtins,
@@ -158,6 +159,10 @@ class GenerationBuilder:
         )
         self.code.prune()
         return await start(plugin_set, context.of, reserved=RESERVED, previous=previous)
+
+
+# Settings that name programs of the user's, which built-in plugins run by themselves; safe mode runs none of them.
+PROGRAMS = (("agents", "runtime", "claudeHooks"), ("agents", "runtime", "checkers"))
 
 
 def worse_than(previous: PluginSet, now: PluginSet, tried: Container[str]) -> dict[str, LoadFailure]:

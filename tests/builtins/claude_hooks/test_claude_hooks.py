@@ -107,6 +107,14 @@ def test_results_and_prompts_get_what_hooks_add(hooks: Hooks) -> None:
     assert "format it" in request and "It is Monday." in request and "They said hello" in request
 
 
+def test_safe_mode_runs_no_hook(hooks: Hooks) -> None:
+    """Safe mode runs built-in plugins only, and none of the user's own programs."""
+    hooks.add("PreToolUse", "sys.exit(2)")
+    hooks.host.configure({"safeMode": True})
+    turn = hooks.host.run("go", [{"calls": [{"name": "ls", "arguments": {}}]}, "done"])
+    assert "refused it" not in str(hooks.host.model.requests[-1]) and turn.end_reason == "completed"
+
+
 def test_what_cannot_be_run_is_named(tmp_path: Path) -> None:
     """Other kinds of hooks, other events, broken files: each with its file."""
     for name, content in {
