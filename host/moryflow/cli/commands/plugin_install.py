@@ -95,9 +95,7 @@ def update(flags: Flags, name: str | None, build: bool) -> int:
 
 @click.command("sync")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-@click.option(
-    "--from", "team", metavar="GIT-URL|PATH", help="First take over what a team shares, shown as one list."
-)
+@click.option("--from", "team", metavar="GIT-URL|PATH", help="First take over what a team shares, shown as one list.")
 @asking_options
 def sync(flags: Flags, dry_run: bool, team: str | None) -> int:
     """Install what plugins.lock names, in exactly the versions that you agreed to."""
