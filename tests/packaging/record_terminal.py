@@ -89,7 +89,7 @@ FORMAT = """\
 
 def main() -> int:
     """Record and write the picture."""
-    with tempfile.TemporaryDirectory() as folder, LoopbackServer(*answers()) as server:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, LoopbackServer(*answers()) as server:
         shown = session(Path(folder), server).replace(folder, "~")
     wrong = [secret for secret in (folder, "sk-", os.sep + "tmp") if secret in shown]
     if "--show" in sys.argv:
