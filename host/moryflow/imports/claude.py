@@ -77,6 +77,8 @@ def _permissions(plan: ImportPlan, files: list[tuple[Mapping[str, Any], str]], r
     mode = next((str(found["defaultMode"]) for found, _ in reversed(sections) if found.get("defaultMode")), "default")
     asked = [(domain, pattern) for domain, pattern in _ASKED if not (domain == "edit" and mode == "acceptEdits")]
     plan.rules(f"defaultMode {mode}", [(domain, pattern, "ask") for domain, pattern in asked], plan.root.name)
+    why = "Claude Code runs ls, cat, git log and the like unasked; moryflow permission preset look does so here"
+    plan.note("rule", "commands that only look", "stricter", "", why, plan.root.name)
     if mode in ("bypassPermissions", "dontAsk", "auto"):
         plan.note("setting", f"defaultMode {mode}", "stricter", "mode agent", "an import gives no mode that asks less")
     if mode == "plan":
