@@ -193,7 +193,7 @@ def test_they_are_called_after_built_in_and_installed_plugins(moryflow, hooks):
     assert output_of(moryflow, "say", text="x") == "xaa-mine-zz"
     order = [item.plugin for item in moryflow.host.plugin_set.ordered("tool_after")]
     mine = order.index("aa")
-    assert order[mine:] == ["aa", "config_hooks", "zz", "truncation"]
+    assert order[mine:] == ["aa", "claude_hooks", "config_hooks", "zz", "truncation"]
 
 
 BAD = """{

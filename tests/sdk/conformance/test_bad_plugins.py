@@ -166,9 +166,9 @@ def test_a_path_without_a_plugin_is_named(tmp_path: Path) -> None:
 
 
 MANIFESTS = [
-    ('hooks = ["tools", "tool_after"]', 'hooks = ["tools"]', "not named: tool_after"),
-    ('tools = ["word_count"]', 'tools = ["other"]', "not there: other"),
-    ('version = "0.1.0"', 'version = "0.2.0"', "pyproject.toml says"),
+    ("api = 1\n", 'api = 1\nhooks = ["tools"]\n', "not named: tool_after"),
+    ("api = 1\n", 'api = 1\ntools = ["other"]\n', "not there: other"),
+    ("api = 1\n", 'api = 1\nversion = "0.2.0"\n', "pyproject.toml says"),
     ("api = 1\n", "", "api = None"),
 ]
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Seconds after which the end of a turn, or a question in it, rings.
 NOTIFY_AFTER = 20.0
+# Seconds that the input waits for what its status line shows: a server may be silent.
+STATUS_WAIT = 0.5
 KEYS = """\
   Enter sends            Alt-Enter new line      Ctrl-X Ctrl-E editor
   / commands             @ files                 ! runs your own command
@@ -170,13 +172,20 @@ class Conversation(Talk):
         if not self._source.interactive:
             return await self._source.line(self._prompt)
         self._view.rest()
-        self._model, self._window = await self.host.model()
+        self._asking = asyncio.create_task(self._ask_model())
+        await asyncio.wait((self._asking,), timeout=STATUS_WAIT)
         try:
             return await self._stoppable(self._source.line(self._prompt))
         except click.Abort:
             return None
         finally:
             self._view.idle = False
+            self._asking.cancel()
+
+    async def _ask_model(self) -> None:
+        """Learn for the status line which model goes on, and how large its window is."""
+        with suppress(MoryflowError):
+            self._model, self._window = await self.host.model()
 
     def _prompt(self) -> str:
         host = self.host
