@@ -93,7 +93,7 @@ class ImportPlan:
         return found
 
 
-def plan_of(system: System, path: Path | None, vault: Path) -> ImportPlan:
+def plan_of(system: System, path: Path | None) -> ImportPlan:
     """Read what `system` keeps, in the user's home or at `path`, a project's folder or the system's own.
 
     :raises ConfigError: there is nothing of that system.
@@ -106,7 +106,7 @@ def plan_of(system: System, path: Path | None, vault: Path) -> ImportPlan:
         from .codex import read
     else:
         from .anyhunt import read
-    plan = read(path, vault)
+    plan = read(path)
     if not plan.items:
         raise ConfigError(f"nothing of {system} is there", where=str(plan.root), next_step=f"moryflow import {system} PATH")
     return plan

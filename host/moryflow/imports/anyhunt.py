@@ -14,7 +14,7 @@ from . import ImportPlan
 from .files import mapping, read_in_place, read_settings
 
 
-def read(path: Path | None, vault: Path) -> ImportPlan:
+def read(path: Path | None) -> ImportPlan:
     """Return the plan for the folder at `path`, by default ``~/.anyhunt``."""
     root = (path or Path.home() / ".anyhunt").expanduser()
     plan, file = ImportPlan("anyhunt", root), root / "config.jsonc"

@@ -21,46 +21,27 @@ _PLAIN = frozenset({
 })  # fmt: skip
 
 
-def read(path: Path | None, vault: Path) -> ImportPlan:
+def read(path: Path | None) -> ImportPlan:
     """Return the plan for the user's settings, or for the project at `path`."""
     root = (path or Path.home() / ".claude").expanduser()
-    if (root / ".claude").is_dir() or (root / ".mcp.json").is_file():
-        return _project(root.resolve())
-    plan = ImportPlan("claude", root)
-    settings = [read_settings(plan, root / name) for name in ("settings.json", "settings.local.json")]
-    _permissions(plan, list(zip(settings, ("settings.json", "settings.local.json"), strict=True)), root, project=False)
-    for found, name in zip(settings, ("settings.json", "settings.local.json"), strict=True):
-        _rest(plan, found, root / name)
-    state = root.parent / ".claude.json"
-    for name, server in mapping(read_settings(plan, state).get("mcpServers")).items():
-        add_server(plan, str(name), mapping(server), str(state))
-    _texts(plan, root)
-    plan.transcripts = sorted((root / "projects").glob("*/*.jsonl"))
-    if plan.transcripts:
-        plan.note(
-            "sessions",
-            f"{len(plan.transcripts)} transcripts",
-            "same",
-            "sessions with their branches",
-            where=str(root / "projects"),
-        )
-    return plan
-
-
-def _project(root: Path) -> ImportPlan:
-    plan = ImportPlan("claude", root, folder=root)
-    own = root / ".claude"
+    project = (root / ".claude").is_dir() or (root / ".mcp.json").is_file()
+    root = root.resolve() if project else root
+    plan = ImportPlan("claude", root, folder=root) if project else ImportPlan("claude", root)
+    own = root / ".claude" if project else root
     settings = [(read_settings(plan, own / name), name) for name in ("settings.json", "settings.local.json")]
-    _permissions(plan, settings, root, project=True)
+    _permissions(plan, settings, root, project=project)
     for found, name in settings:
         _rest(plan, found, own / name)
-    for name, server in mapping(_servers(read_settings(plan, root / ".mcp.json"))).items():
-        add_server(plan, str(name), mapping(server), str(root / ".mcp.json"))
-    _texts(plan, own, skills=False)
-    slug = re.sub(r"[^A-Za-z0-9]", "-", str(root))
-    plan.transcripts = sorted((Path.home() / ".claude" / "projects" / slug).glob("*.jsonl"))
+    state = root / ".mcp.json" if project else root.parent / ".claude.json"
+    listed = read_settings(plan, state)
+    for name, server in mapping(_servers(listed) if project else listed.get("mcpServers")).items():
+        add_server(plan, str(name), mapping(server), str(state))
+    _texts(plan, own, skills=not project)
+    kept = Path.home() / ".claude" / "projects" / re.sub(r"[^A-Za-z0-9]", "-", str(root)) if project else root / "projects"
+    plan.transcripts = sorted(kept.glob("*.jsonl" if project else "*/*.jsonl"))
     if plan.transcripts:
-        plan.note("sessions", f"{len(plan.transcripts)} transcripts", "same", "sessions with their branches")
+        text = f"{len(plan.transcripts)} transcripts"
+        plan.note("sessions", text, "same", "sessions with their branches", where=str(kept))
     return plan
 
 
@@ -119,7 +100,7 @@ def _rest(plan: ImportPlan, found: Mapping[str, Any], file: Path) -> None:
     if hooks := mapping(found.get("hooks")):
         place = ("agents", "runtime", "claudeHooks", "paths")
         plan.lists.setdefault(place, []).append(str(file))
-        for hook in (hook for hook in read_hook_commands(hooks)):
+        for hook in read_hook_commands(hooks):
             plan.note("hook", hook, "in place", ".".join(place), where=str(file))
     for name in mapping(found.get("env")):
         plan.note("setting", f"env {name}", "skipped", "", "set it in your shell; no value is copied", str(file))
@@ -147,6 +128,5 @@ def _texts(plan: ImportPlan, own: Path, *, skills: bool = True) -> None:
     found = sum(1 for _ in (own / "skills").glob("*/SKILL.md")) if (own / "skills").is_dir() else 0
     if found:
         plan.note("skills", f"{found} in {own / 'skills'}", "in place", "read already", where=str(own / "skills"))
-    for name in ("CLAUDE.md",):
-        if (own / name).is_file():
-            plan.note("setting", name, "in place", "read already", where=str(own / name))
+    if (own / "CLAUDE.md").is_file():
+        plan.note("setting", "CLAUDE.md", "in place", "read already", where=str(own / "CLAUDE.md"))

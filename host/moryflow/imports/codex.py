@@ -16,7 +16,7 @@ from .files import add_server, mapping, read_in_place, read_settings, text_list
 _DECISIONS = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
 
 
-def read(path: Path | None, vault: Path) -> ImportPlan:
+def read(path: Path | None) -> ImportPlan:
     """Return the plan for the folder at `path`, by default ``~/.codex``."""
     root = (path or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")).expanduser()
     root = root / ".codex" if (root / ".codex").is_dir() else root

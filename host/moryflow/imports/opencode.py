@@ -20,7 +20,7 @@ _DOMAINS = {plain_name(name): name for name in DOMAINS} | {plain_name(name): our
 _DOMAINS |= {"list": "read", "glob": "read", "grep": "read"}
 
 
-def read(path: Path | None, vault: Path) -> ImportPlan:
+def read(path: Path | None) -> ImportPlan:
     """Return the plan for the user's settings, or for the project at `path`."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "opencode"
     root = (path or config).expanduser()
@@ -145,9 +145,8 @@ def _rest(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:
         plan.note(
             "model", f"provider {name}", "same" if "baseURL" in options else "skipped", f"models.providers.{name}", why, where
         )
-    for name, agent in mapping(found.get("agent")).items():
+    for name in mapping(found.get("agent")):
         plan.note("agents", str(name), "skipped", "", "agents inside opencode.json are not read; write it as a file", where)
-        del agent
     if files := text_list(found.get("instructions")):
         plan.lists.setdefault(("agents", "runtime", "instructions", "files"), []).extend(files)
         plan.note("setting", f"instructions ({len(files)})", "same", "agents.runtime.instructions.files", where=where)

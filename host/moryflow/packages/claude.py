@@ -89,14 +89,12 @@ def read_plugin(folder: Path, entry: Mapping[str, Any]) -> ClaudePlugin:
     for kind, into in (("agents", found.agents), ("commands", found.commands), ("skills", found.skills)):
         into += [path for path in _paths(folder, about.get(kind), kind) if path.is_dir() or path.suffix == ".md"]
     hooks = about.get("hooks")
-    inline = hooks if isinstance(hooks, Mapping) else {}
     named = hooks if isinstance(hooks, str | list) else None
     found.hook_files = [path for path in _paths(folder, named, "hooks/hooks.json") if path.is_file()]
     for path in found.hook_files:
         content = read_settings(plan, path)
         found.hooks += read_hook_commands(mapping(content.get("hooks", content)))
-    if inline:
-        found.hooks += read_hook_commands(mapping(inline.get("hooks", inline)))
+    if isinstance(hooks, Mapping):
         found.unknown.append("hooks inside plugin.json")
     servers = about.get("mcpServers")
     files = [] if isinstance(servers, Mapping) else _paths(folder, servers, ".mcp.json")
@@ -228,7 +226,7 @@ def install_claude(origin: PackageOrigin, manager: Manager, before: Locked | Non
         digest = folder_digest(folder)
         if old is not None and old.hash == digest and target.is_dir() and folder_digest(target) == digest:
             return InstallResult("unchanged", old)
-        manager.tell(claude_screen(plugin, origin, entry))
+        manager.tell(claude_screen(plugin, origin))
         changes: tuple[str, ...] = ()
         if old is not None and target.is_dir():
             own = mapping(old.plugins.get(plugin.name))
@@ -248,7 +246,7 @@ def install_claude(origin: PackageOrigin, manager: Manager, before: Locked | Non
     return InstallResult("updated" if old else "installed", locked, changes=changes)
 
 
-def claude_screen(plugin: ClaudePlugin, origin: PackageOrigin, entry: Mapping[str, Any]) -> str:
+def claude_screen(plugin: ClaudePlugin, origin: PackageOrigin) -> str:
     """Return the consent screen: what is read, and every command and program that would be run."""
     lines = [f"{plugin.name} {plugin.version}".rstrip() + f"  from claude:{origin.text}"]
     lines += [f"  {plugin.description[:200]}"] if plugin.description else []

@@ -63,7 +63,7 @@ def join(source: str, manager: Manager, config: Path, *, dry_run: bool = False) 
 
 
 def _plan(root: Path) -> ImportPlan:
-    plan = read(root, root)
+    plan = read(root)
     read_in_place(plan, "skills", [root / "skills"], ("agents", "runtime", "skills", "paths"), "SKILL.md")
     return plan
 

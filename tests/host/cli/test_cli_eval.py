@@ -44,6 +44,12 @@ def test_cases_are_run_live_recorded_and_run_again_without_a_model(cli: Any, tmp
     assert any("hello" in why for why in row["failures_without"])
     assert json.loads(cli("session", "list", "--all", "--json").stdout) == []
     assert cli("eval", str(file), "-k", "nothing of that name").returncode == 0
+    # Recording some cases anew keeps the answers of the others.
+    assert cli("eval", str(file), "--live", "-k", "nothing of that name").returncode == 0
+    assert json.loads(recorded.read_text("utf-8")) == json.loads(text)
+    recorded.write_text("{", encoding="utf-8")
+    broken = cli("eval", str(file))
+    assert broken.returncode == 2 and "it is not JSON" in broken.stderr and str(recorded) in broken.stderr
 
 
 def test_each_grader_says_why_it_is_not_content(cli: Any, tmp_path: Path) -> None:
@@ -74,6 +80,7 @@ def test_each_grader_says_why_it_is_not_content(cli: Any, tmp_path: Path) -> Non
         ("cases: [{prompt: a}]", "it needs a list of graders"),
         ("cases: [{prompt: a, graders: [{files: b}]}]", "a grader is one of"),
         ("cases: [{prompt: a, grader: [], graders: [{answer: b}]}]", "there is no field grader"),
+        ("cases: [{prompt: a, graders: [{answer: '('}]}]", "'(' is not a regular expression"),
         ("cases: [{prompt: a, files: {../b: c}, graders: [{answer: b}]}]", "outside the case's folder"),
         ("cases: [{name: a, prompt: a, graders: [{answer: b}]}, {name: a, prompt: a, graders: [{answer: b}]}]", "two cases"),
     ],

@@ -59,7 +59,7 @@ def command(flags: Flags, file: Path, model: str | None, live: bool, plugin: str
     """
     cases = [case for case in read_cases(file) if words is None or words in case["name"]]
     recorded = file.with_suffix(".recorded.json")
-    known: dict[str, Any] = json.loads(recorded.read_text(encoding="utf-8")) if recorded.exists() and not live else {}
+    known = _recorded(recorded)  # with -k, the answers of the other cases stay
     missing = [case["name"] for case in cases if case["name"] not in known]
     if missing and not live:
         said = f"no answers are recorded for {', '.join(missing[:5])}"
@@ -67,10 +67,11 @@ def command(flags: Flags, file: Path, model: str | None, live: bool, plugin: str
     rows: list[dict[str, Any]] = []
     for case in cases:
         say(f"moryflow: {case['name']}")
-        outcome = _run(case, flags, model, known.get(case["name"]), [])
+        answers = None if live else known[case["name"]]
+        outcome = _run(case, flags, model, answers, [])
         row = {"name": case["name"], "passed": outcome.passed, "failures": outcome.failures, "answer": outcome.answer}
         if plugin is not None:
-            other = _run(case, flags, model, known.get(case["name"]), [plugin])
+            other = _run(case, flags, model, answers, [plugin])
             row |= {"without": other.passed, "failures_without": other.failures}
         if live:
             known[case["name"]] = {"turns": outcome.turns, "answer": outcome.answer, "judged": outcome.judged}
@@ -84,6 +85,13 @@ def command(flags: Flags, file: Path, model: str | None, live: bool, plugin: str
     show(flags, {"v": 1, "passed": len(rows) - failed, "failed": failed, "cases": rows},
          plain(f"{head}{table}\n\n{len(rows) - failed} passed, {failed} failed"))  # fmt: skip
     return 3 if failed else 0
+
+
+def _recorded(file: Path) -> dict[str, Any]:
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except ValueError as error:
+        raise ConfigError(f"it is not JSON: {error}", where=str(file), next_step="delete it, and record with --live") from error
 
 
 def _mark(passed: bool) -> str:
@@ -132,6 +140,12 @@ def _checked(case: Any, number: int, file: Path) -> dict[str, Any]:
     for grader in graders:
         if not isinstance(grader, Mapping) or len({*grader} & {*GRADERS}) != 1:
             raise wrong(f"a grader is one of {', '.join(GRADERS)}, not {grader!r:.80}")
+        for place in (grader, grader.get("file")):
+            pattern = place.get("answer", place.get("matches", "")) if isinstance(place, Mapping) else ""
+            try:
+                re.compile(str(pattern))
+            except re.error as error:
+                raise wrong(f"{pattern!r} is not a regular expression: {error}") from error
     for name in case.get("files") or {}:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise wrong(f"the file {name!r} is outside the case's folder")

@@ -46,7 +46,7 @@ def command(flags: Flags, system: System, path: Path | None, action: str | None)
     home = own_home()
     if action == "undo":
         return _undo(flags, system, path, home)
-    plan = plan_of(system, path, (flags.vault or Path.cwd()).resolve())
+    plan = plan_of(system, path)
     if action == "check":
         return _check(flags, plan, home)
     document: dict[str, Any] = {"v": 1, "system": system, "root": str(plan.root), "folder": str(plan.folder or "") or None}
