@@ -1,6 +1,6 @@
 // A question of the page's own: a text, or yes or no.
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "./html.js";
 import { t } from "./strings.js";
 
@@ -13,7 +13,7 @@ export const ask = (about, value) => new Promise((answer) => (asked.value = { ab
 export function Dialog() {
   const box = useRef(null);
   const question = asked.value;
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: a key pressed meanwhile is for what is shown
     if (question) box.current.showModal();
   }, [question]);
   if (!question) return null;

@@ -1,5 +1,5 @@
 // What is shown over all of it and closed again: the keys, the devices.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Devices } from "./devices.js";
 import { html } from "./html.js";
 import { Keys, toMessage } from "./keys.js";
@@ -12,7 +12,7 @@ const SHEETS = { devices: Devices, keys: Keys };
 export function Sheet() {
   const box = useRef(null);
   const name = sheet.value;
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: a key pressed meanwhile is for what is shown
     if (name) box.current.showModal();
   }, [name]);
   if (!name) return null;

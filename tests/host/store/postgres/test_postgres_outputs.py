@@ -20,7 +20,7 @@ from moryflow_sdk import Artifact
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A real S3 on loopback (seaweedfs); its port."""
     folder = tmp_path_factory.mktemp("s3")
-    ports = random.sample(range(20_000, 30_000), 4)  # it takes those 10,000 above them too
+    ports = random.sample(range(12_000, 22_000), 4)  # with those 10,000 above, below what the kernel hands out
     flags = ["-master.port", "-volume.port", "-filer.port", "-s3.port"]
     settings = "-s3 -ip=127.0.0.1 -master.volumeSizeLimitMB=64 -volume.max=8 -master.telemetry=false"
     command = ["weed", "server", f"-dir={folder}", *settings.split()]
