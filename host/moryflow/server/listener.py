@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -24,7 +24,7 @@ from moryflow.runtime.selection import NewSession
 from moryflow.store import inbox_of
 
 from .app import MAX_STREAMS, Access, application
-from .connections import KEEP_SECONDS, ConnectionLimits, Seldom, protocol
+from .connections import HttpConnection
 from .service import FOLDER, RUNNING, Service, only_one, token_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 2.0
 # How long uvicorn waits for open connections to close.
 CLOSE_SECONDS = 1
+# How long a connection may take from an answer to its next request.
+KEEP_SECONDS = 75
 
 
 class ServeOptions(NamedTuple):
@@ -155,15 +157,13 @@ async def serve(
         about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
         keep(running_file, json.dumps(about))
         token = token_of(host.home)
-        limits = ConnectionLimits()
         new = NewSession(options.agent, options.model, options.mode)
-        service = _service(host, vault, address.url, new, min(MAX_STREAMS, limits.most // 2))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # RLIM_INFINITY may be -1
+        service = _service(host, vault, address.url, new, min(MAX_STREAMS, files // 4) if files > 0 else MAX_STREAMS)
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token, service.tokens.id_of)
-        for name in ("asyncio", "uvicorn.error"):
-            logging.getLogger(name).addFilter(Seldom())
         config = uvicorn.Config(
-            application(service, access), http=protocol(limits), backlog=limits.backlog, loop="asyncio", lifespan="off",
+            application(service, access), http=HttpConnection, loop="asyncio", lifespan="off",
             log_config=None, access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
             h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=KEEP_SECONDS,
         )  # fmt: skip
