@@ -281,6 +281,18 @@ class History(Protocol):
         """Return stored tool calls, oldest first."""
         ...
 
+    async def spent(
+        self, *, session: str | None = None, agent: str | None = None, folder: Path | None = None, since: str = ""
+    ) -> float:
+        """Return what turns have cost in US dollars, this one so far included; other turns count when they end.
+
+        :param session: only this session with its sub-agents, whose own ids stand for it.
+        :param agent: only the turns of this agent, also where it was another's sub-agent.
+        :param folder: only sessions that work in this folder or below it.
+        :param since: only turns that began at this time or later: UTC, ISO 8601.
+        """
+        ...
+
     async def switch(self, node: str | None) -> None:
         """Make `node` the active node at the turn's next pause; ``None`` means before the first node."""
         ...

@@ -19,6 +19,7 @@ SECTIONS = {
     "agents.runtime.prompt": "The system prompt",
     "agents.runtime.permission": "Permission rules",
     "agents.runtime.doomLoop": "Going in circles",
+    "agents.runtime.budgets": "Budgets",
     "agents.runtime.truncation": "Long outputs",
     "agents.runtime.titles": "Titles",
     "agents.runtime.instructions": "Instruction files",

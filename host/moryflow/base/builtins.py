@@ -5,6 +5,7 @@ from __future__ import annotations
 BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.permission",
     "moryflow_builtins.doom_loop",
+    "moryflow_builtins.budgets",
     "moryflow_builtins.audit",
     "moryflow_builtins.truncation",
     "moryflow_builtins.files",

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from moryflow_sdk import (
@@ -61,6 +62,18 @@ class HistoryService:
 
     async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
         return [_call(row) for row in await self._store.calls(session=session, since=since)]
+
+    async def spent(
+        self, *, session: str | None = None, agent: str | None = None, folder: Path | None = None, since: str = ""
+    ) -> float:
+        scope = self._scope
+        within = (session is None or session in scope.lineage) and (folder is None or scope.vault.is_relative_to(folder))
+        session = scope.lineage[-1] if session in scope.lineage else session
+        stored = await self._store.spent(session=session, agent=agent, folder=str(folder) if folder else None, since=since)
+        budget = scope.budget
+        while agent is None and budget.above is not None:  # what its sub-agents spend counts there at once
+            budget = budget.above
+        return stored + (budget.cost if within and agent in (None, scope.agent.id) else 0.0)
 
     async def switch(self, node: str | None) -> None:
         self._scope.live.inbox.append(lambda journal: journal.switch(node))

@@ -251,6 +251,16 @@ class Store(Protocol):
         """Return the turns of a session, oldest first."""
         ...
 
+    async def spent(
+        self, *, session: str | None = None, agent: str | None = None, folder: str | None = None, since: str = ""
+    ) -> float:
+        """Return the US dollars of turns that have ended, of those that fit; a turn's cost holds those of its sub-agents.
+
+        :param agent: counts the turns of this agent alone, wherever they ran.
+        :param folder: counts the sessions of this folder and of those below it; `since` is UTC, ISO 8601.
+        """
+        ...
+
     async def calls(
         self, session: str | None = None, since: str | None = None, states: Collection[str] | None = None
     ) -> list[CallRow]:

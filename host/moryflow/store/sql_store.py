@@ -113,6 +113,23 @@ class SqlStore:
     async def runs(self, session: str) -> list[RunRow]:
         return await self._sql.read(lambda db: reading.query(db, RUNS, {"session": session}, "ORDER BY number"))
 
+    async def spent(
+        self, *, session: str | None = None, agent: str | None = None, folder: str | None = None, since: str = ""
+    ) -> float:
+        # A turn's cost holds those of its sub-agents and summaries.
+        conditions = {
+            "runs.started >= ?": [since], "runs.purpose IN ('main', 'child', 'direct')": [],
+            "sessions.parent IS NULL": [] if agent is None else None, "runs.agent = ?": None if agent is None else [agent],
+            "sessions.id = ?": None if session is None else [session],
+            "(sessions.vault = ? OR substr(sessions.vault, 1, ?) = ?)":
+                None if folder is None else [folder, len(folder.rstrip("/")) + 1, f"{folder.rstrip('/')}/"],
+        }  # fmt: skip
+        wanted = {text: values for text, values in conditions.items() if values is not None}
+        statement = f"""SELECT coalesce(sum(runs.cost), 0) FROM runs JOIN sessions ON sessions.id = runs.session
+            WHERE {" AND ".join(wanted)}"""
+        values = tuple(value for part in wanted.values() for value in part)
+        return await self._sql.read(lambda db: float(execute(db, statement, values).fetchone()[0]))
+
     async def events(self, session: str | None, after: int = 0, limit: int = -1, *, types: Collection[str] = ()) -> list[Event]:
         return await self._sql.read(lambda db: reading.events_of(db, self._EVENTS, session, after, limit, types))
 

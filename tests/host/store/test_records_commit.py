@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from moryflow.store import CallRow, Commit, HookCallRow, NewNode, RunRow, SessionLock, SessionRow, Store, StoreError, unfinished
@@ -222,3 +223,30 @@ async def test_a_fork_can_be_resumed_but_brings_no_permission(store: Store, hold
         await store.fork(session.id, "nowhere")
     empty = await store.create(vault="/v", agent="a", mode="agent")
     assert (await store.fork(empty.id)).active is None
+
+
+async def test_what_ended_turns_cost_is_summed_by_session_agent_folder_and_time(store: Store, tmp_path: Path):
+    """A sub-agent's cost is in its parent's turn, a summary's in its turn's; by agent each counts alone (S0.47)."""
+    spent = {}
+    for name in ("work", "work/deep", "workshop"):
+        spent[name] = await store.create(vault=str(tmp_path / name), agent="build", mode="agent")
+    child = await store.create(
+        vault=str(tmp_path / "work"), agent="look", mode="agent", parent=spent["work"].id, purpose="child"
+    )
+    rows = [
+        (spent["work"], "main", "build", 4.0, "2026-01-01T10"), (child, "child", "look", 1.0, "2026-01-01T10"),
+        (spent["work"], "compact", "build", 0.5, "2026-01-01T10"), (spent["work/deep"], "main", "build", 2.0, "2026-01-02T10"),
+        (spent["workshop"], "main", "plan", 8.0, "2026-01-02T11"), (spent["workshop"], "main", "plan", None, "2026-01-02T12"),
+    ]  # fmt: skip
+    for number, (row, purpose, agent, cost, started) in enumerate(rows):
+        hold = await store.hold(row.id)
+        run = RunRow(f"t{number}", row.id, purpose, agent, "m", "", "ended", "completed", cost=cost, started=started)
+        await hold.commit(Commit(runs=[run]))
+        hold.release()
+    assert await store.spent() == 14.0
+    assert await store.spent(since="2026-01-02") == 10.0
+    assert await store.spent(session=spent["work"].id) == 4.0
+    assert await store.spent(folder=str(tmp_path / "work")) == 6.0
+    assert await store.spent(folder="/") == 14.0
+    assert (await store.spent(agent="look"), await store.spent(agent="build")) == (1.0, 6.0)
+    assert await store.spent(agent="nobody", since="2030") == 0.0
