@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, ConfigError
-
-from moryflow.kernel.tool_call import offered_tools
-from moryflow.runtime.session_lease import read_only_scope
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event
@@ -129,18 +125,9 @@ def _prompts(nodes: Mapping[str, Node], calls: Sequence[CallRow], events: Sequen
     return found
 
 
-# Tokens are estimated, as everywhere in the host: a quarter of the characters.
-CHARS_PER_TOKEN = 4
-
-
 @dataclass
 class Bill:
-    """What a plugin cost in the turns shown. Tokens are estimates.
-
-    :ivar per_request: what its tools and its part of the system prompt add to every request of the session itself.
-    :ivar sent: what these added to all requests, those of sub-agents included.
-    :ivar messages: what it put into single requests; `results`, what it added to tool results (less than 0: saved).
-    """
+    """What a plugin cost in the turns shown: `us` is the time in microseconds."""
 
     plugin: str
     tier: str = ""
@@ -150,25 +137,6 @@ class Bill:
     us: int = 0
     changed: int = 0
     failed: int = 0
-    per_request: int = 0
-    sent: int = 0
-    messages: int = 0
-    results: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return self.sent + self.messages + self.results
-
-    def as_json(self) -> dict[str, Any]:
-        named = ("plugin", "tier", "file", "status", "calls", "us", "changed", "failed")
-        spent = {name: getattr(self, name) for name in ("per_request", "sent", "messages", "results", "tokens")}
-        return {**{name: getattr(self, name) for name in named}, "tokens": spent}
-
-    @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> Bill:
-        """Return the bill from which :meth:`as_json`, in another process, made `found`."""
-        spent = {name: number for name, number in found["tokens"].items() if name != "tokens"}
-        return cls(**{name: value for name, value in found.items() if name != "tokens"}, **spent)
 
 
 @dataclass
@@ -184,14 +152,14 @@ class Trace:
     plugins: list[Bill] = field(default_factory=list[Bill])
 
     def as_json(self) -> dict[str, Any]:
-        plugins = [bill.as_json() for bill in self.plugins]
+        plugins = [asdict(bill) for bill in self.plugins]
         found = {"turns": self.turns, "compactions": self.compactions, "plugins": plugins}
         return {"v": 1, "type": "trace", "session": self.session, **found}
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Trace:
         """Return the trace from which :meth:`as_json`, in another process, made `found`."""
-        bills = [Bill.of_json(bill) for bill in found["plugins"]]
+        bills = [Bill(**bill) for bill in found["plugins"]]
         return cls(found["session"], found["turns"], found["compactions"], bills)
 
 
@@ -222,13 +190,11 @@ def trace(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedT
             of = {"session": recorded.session.id, "agent": turn.run.agent} if below else {}
             place.append({**_turn(host, turn, rows), **of})
             for row in rows:
-                _charge(bills.setdefault(row.plugin, _bill(host, row.plugin)), row, turn, below=below)
-        requests = sum(turn.run.steps for turn in turns if turn.run.purpose in ("main", "child"))
-        for name, chars in _schemas(host, recorded.session).items():
-            if name in bills or plugin in (None, name):
-                bill = bills.setdefault(name, _bill(host, name))
-                bill.per_request += 0 if below else chars // CHARS_PER_TOKEN
-                bill.sent += chars // CHARS_PER_TOKEN * requests
+                bill = bills.setdefault(row.plugin, _bill(host, row.plugin))
+                bill.calls += row.count
+                bill.us += row.us
+                bill.failed += row.outcome in ("failed", "timeout", "withheld")
+                bill.changed += row.outcome == "changed"
     found.plugins = sorted(bills.values(), key=lambda bill: (-bill.us, bill.plugin))
     return found
 
@@ -294,64 +260,6 @@ def _place(host: Host, row: HookCallRow) -> tuple[str, int, bool | None]:
 def _bill(host: Host, name: str) -> Bill:
     plugin = host.plugin_set.plugins.get(name)
     return Bill(name) if plugin is None else Bill(name, plugin.tier, plugin.file, "loaded")
-
-
-def _charge(bill: Bill, row: HookCallRow, turn: RecordedTurn, *, below: bool) -> None:
-    """Put one row of the ledger on a plugin's bill."""
-    bill.calls += row.count
-    bill.us += row.us
-    bill.failed += row.outcome in ("failed", "timeout", "withheld")
-    bill.changed += row.outcome == "changed"
-    if row.outcome != "changed" or not isinstance(row.delta, dict):
-        return
-    match row.hook:
-        case "system_blocks" | "chat_system":
-            tokens = _growth(row.delta) // CHARS_PER_TOKEN
-            bill.per_request += 0 if below else tokens
-            bill.sent += tokens * turn.run.steps
-        case "chat_messages":
-            bill.messages += sum(_size(item) for item in row.delta.get("inserted", ())) // CHARS_PER_TOKEN
-        case "tool_after":
-            bill.results += _growth(row.delta) // CHARS_PER_TOKEN
-        case _:
-            return
-
-
-def _growth(delta: Mapping[str, Any]) -> int:
-    """Return by how many characters a change made a prompt or a result longer."""
-    if "was" not in delta:
-        return sum(block.get("chars", 0) for block in delta.get("blocks", ()))
-    was = delta["was"]
-    if "blocks" in was:
-        return _size(delta["blocks"]) - _size(was["blocks"])
-    if isinstance(was.get("output"), dict) and "stored" in was["output"]:
-        whole = (delta.get("metadata") or {}).get("truncation", {}).get("bytes", 0)
-        return _size(delta.get("output")) - int(whole) if whole else 0
-    return _size(delta.get("output")) - _size(was.get("output"))
-
-
-def _size(value: Any) -> int:
-    """Return the number of characters of a recorded value, even if only its size was recorded."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, list | tuple):
-        return sum(_size(item) for item in value)
-    if isinstance(value, dict):
-        known = next((value[name] for name in ("withheld", "too_large") if name in value), None)
-        return int(known) if isinstance(known, int) else len(str(value.get("text", "")))
-    return 0
-
-
-def _schemas(host: Host, session: SessionRow) -> dict[str, int]:
-    """Return how many characters the tools of each plugin take in a request of this session, as they are now."""
-    scope = read_only_scope(host, session, None)
-    with suppress(ConfigError):  # no provider knows the model any more: count the tools that any model gets
-        scope.model = host.models(host.plugin_set).choose(session.model)[1]
-    sizes: dict[str, int] = {}
-    for name, owned in offered_tools(scope).items():
-        text = json.dumps({"name": name, "description": owned.tool.description, "parameters": dict(owned.tool.parameters)})
-        sizes[owned.plugin] = sizes.get(owned.plugin, 0) + len(text)
-    return sizes
 
 
 def snapshot(trace: Trace, places: Mapping[str, str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from .scripts import ANN, BOB, QUIET, SHOUT
@@ -54,7 +52,7 @@ def test_a_person_reads_it_in_one_line_each(shouted) -> None:
     assert 'args {"name": "ann"} → {"name": "Ann"}' in text
     assert "more hook calls changed nothing (--hooks shows them)" in text
     every = shouted("trace", "--hooks").out
-    assert "quiet" in every.partition("tokens/request")[0] and "quiet" not in text.partition("tokens/request")[0]
+    assert "quiet" in every.partition("\nplugin ")[0] and "quiet" not in text.partition("\nplugin ")[0]
 
 
 def test_code_that_changed_since_is_marked(desk) -> None:
@@ -74,40 +72,11 @@ def test_a_denial_names_its_gate(desk) -> None:
     assert "deny" in (text := desk("trace").out) and "bob is asleep" in text
 
 
-def test_the_bill_counts_what_each_plugin_adds_to_requests_and_results(shouted) -> None:
-    """Tools and prompt for every request, the rest once; tokens are a quarter of the characters (S2.12)."""
+def test_the_bill_counts_calls_and_time(shouted) -> None:
+    """Of each plugin: how often it was called, changed something or failed, and how long that took (S2.25)."""
     bills = {row["plugin"]: row for row in shouted("trace", "--json").json["plugins"]}
-    tokens = bills["shout"]["tokens"]
-    schema = len(json.dumps({"name": "greet", "description": "Greet NAME.", "parameters": {}})) // 4
-    assert tokens["per_request"] > 400 // 4 + 80 // 4 + schema
-    assert tokens["sent"] == 2 * tokens["per_request"]
-    assert (tokens["messages"], tokens["results"]) == (2 * (6 // 4), 0)
-    assert tokens["tokens"] == tokens["sent"] + tokens["messages"]
     assert (bills["shout"]["changed"], bills["shout"]["failed"], bills["quiet"]["changed"]) == (8, 0, 0)
     assert bills["shout"]["tier"] == "user" and bills["shout"]["us"] > 0
-
-
-def test_the_bill_leaves_out_tools_that_the_session_was_not_offered(desk) -> None:
-    """What was not in a request costs nothing; a plugin's tools for other folders were on the bill of all (S2.12)."""
-    desk.plugin("there", OFFERED.format(tool="there", of_use=True))
-    desk.plugin("elsewhere", OFFERED.format(tool="elsewhere", of_use=False))
-    desk.turn("done")
-    bills = {row["plugin"]: row["tokens"]["per_request"] for row in desk("trace", "--json").json["plugins"]}
-    assert bills["there"] > 0 and "elsewhere" not in bills
-
-
-OFFERED = '''
-from moryflow_sdk import hookimpl, tool
-
-@tool(offered_in=lambda turn: {of_use})
-def {tool}() -> str:
-    """Look around."""
-    return "nothing"
-
-@hookimpl
-def tools():
-    return [{tool}]
-'''
 
 
 def test_one_turn_of_several(shouted) -> None:

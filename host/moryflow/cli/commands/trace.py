@@ -53,8 +53,8 @@ class TraceGroup(NounGroup):
 def command(flags: Flags, turn: str | None, everything: bool, plugin: str | None, session: str | None = None) -> None:
     """Show what each plugin did in a stored SESSION (default: the last one of the folder) and in its sub-agents.
 
-    Shows which implementation changed what, how long it took and which file it is in; then, for each plugin, time and tokens:
-    what its tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
+    Shows which implementation changed what, how long it took and which file it is in; then the time of each plugin. What it
+    adds to each request, in tokens, is in `moryflow session context`.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -231,7 +231,7 @@ def _short(value: object) -> str:
 
 
 def _bills(bills: list[Bill]) -> str:
-    head = ("plugin", "calls", "changed", "failed", "time", "tokens/request", "tokens in all", "file")
+    head = ("plugin", "calls", "changed", "failed", "time", "file")
     rows = [
         (
             bill.plugin,
@@ -239,8 +239,6 @@ def _bills(bills: list[Bill]) -> str:
             bill.changed,
             bill.failed,
             _ms(bill.us),
-            bill.per_request,
-            bill.tokens,
             bill.file or bill.status,
         )
         for bill in bills
