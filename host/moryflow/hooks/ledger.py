@@ -148,11 +148,3 @@ class Quarantine:
     def names(self) -> list[tuple[str, str]]:
         """Return (plugin, hook) of every implementation that is skipped."""
         return [(plugin, hook) for hook, plugin, _, _ in self._skipped]
-
-    def release(self, plugin: str) -> bool:
-        """Let the implementations of `plugin` be called again; return whether any was quarantined."""
-        found = [key for key in self._skipped if key[1] == plugin]
-        for key in found:
-            del self._skipped[key]
-        self._counts = {key: number for key, number in self._counts.items() if key[0][1] != plugin}
-        return bool(found)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import open_regular
 
 from moryflow.base.builtins import BUILTINS
-from moryflow.config import Config, store_url
+from moryflow.config import Config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
 from moryflow.plugins import load_plugin_set
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from moryflow.plugins.importer import source_file
-from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
+from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, remember
 from moryflow.plugins.load_failures import absent_gate, failed_record
-from moryflow.store import Store, existing_store
 
 from .code_facts import facts_of
 from .distributions import Card, card_of
@@ -170,39 +167,3 @@ def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Itera
         if name in here or name in settings.disabled:
             continue
         yield Row(absent_gate(tier, name))
-
-
-# How many rows of the ledger are read, newest first.
-RECENT = 5000
-# The same when only quarantines are searched.
-LOOKED_THROUGH = 50_000
-
-
-async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
-    """Return the hooks of `plugin` that are in quarantine in at least one session."""
-    since = released_at(home, plugin)
-    last: dict[tuple[str, str], str] = {}
-    for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):  # the newest first
-        last.setdefault((row.session, row.hook), row.outcome)
-    found: set[str] = set()
-    for (session, hook), outcome in last.items():
-        if outcome == "quarantined":
-            updated = datetime.fromisoformat((await store.session(session)).updated)
-            found |= {hook} if updated.timestamp() > since else set()
-    return sorted(found)
-
-
-def all_quarantined(home: Path) -> dict[str, list[str]]:
-    """Return, by plugin, the hooks that are in quarantine in at least one session."""
-    store = existing_store(home, store_url(home))
-    if store is None:
-        return {}
-
-    async def read() -> dict[str, list[str]]:
-        plugins = await store.quarantined_plugins(LOOKED_THROUGH)
-        return {plugin: hooks for plugin in plugins if (hooks := await quarantined_of(store, home, plugin))}
-
-    try:
-        return asyncio.run(read())
-    finally:
-        store.close()

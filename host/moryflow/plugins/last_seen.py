@@ -1,4 +1,4 @@
-"""What a home remembers about plugins: their last load, which of them have a gate, and which the user has released."""
+"""What a home remembers about plugins: their last load, and which of them have a gate."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import hashlib
 import json
 import re
 import sys
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.base.events import now
-from moryflow.base.paths import keep, write_private
+from moryflow.base.paths import keep
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
 from .sources import MAX_SOURCE
 
 if TYPE_CHECKING:
-    from moryflow.hooks.ledger import Quarantine
+    pass
 
 FILE = "plugins.json"
 # How many plugins are remembered; beyond that the oldest are forgotten.
@@ -201,50 +200,3 @@ def looks_like_gate(*files: str) -> bool:
 def _beginning(file: Path) -> bytes:
     with file.open("rb") as source:
         return source.read(MAX_SOURCE)
-
-
-_RELEASED = "released.json"
-
-
-def release(home: Path, plugin: str) -> None:
-    """Let every session call the quarantined hooks of `plugin` again from its next turn on."""
-    file = home / "cache" / _RELEASED
-    write_private(file, json.dumps({**_read_released(file), plugin: time.time()}))
-
-
-def released_at(home: Path, plugin: str) -> float:
-    """Return when `plugin` was last released, in seconds since the epoch; 0 if it never was."""
-    return _read_released(home / "cache" / _RELEASED).get(plugin, 0.0)
-
-
-class Releases:
-    """Applies, before each turn, what was released since the last one. Costs one ``stat`` if nothing was."""
-
-    def __init__(self, home: Path) -> None:
-        self._file = home / "cache" / _RELEASED
-        self._seen = self._stamp()
-        self._known = _read_released(self._file) if self._seen else {}
-
-    def apply(self, quarantines: Iterable[Quarantine | None]) -> None:
-        """Release in `quarantines` the plugins that the user has released since the last call."""
-        stamp = self._stamp()
-        if stamp == self._seen:
-            return
-        before, self._known, self._seen = self._known, _read_released(self._file), stamp
-        named = [plugin for plugin, at in self._known.items() if at != before.get(plugin)]
-        for quarantine in filter(None, quarantines):
-            for plugin in named:
-                quarantine.release(plugin)
-
-    def _stamp(self) -> int:
-        try:
-            return self._file.stat().st_mtime_ns
-        except OSError:
-            return 0
-
-
-def _read_released(file: Path) -> dict[str, float]:
-    try:
-        return {str(plugin): float(at) for plugin, at in json.loads(file.read_bytes()).items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return {}

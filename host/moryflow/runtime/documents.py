@@ -269,14 +269,13 @@ def plugin_json(row: Row) -> dict[str, Any]:
 
 
 def plugins_json(host: Host) -> list[dict[str, Any]]:
-    """Return every plugin that was found, with its quarantined hooks."""
-    from moryflow.packages.inventory import all_quarantined, rows
+    """Return every plugin that was found, with the hooks that are in quarantine in a session of this process."""
+    from moryflow.packages.inventory import rows
 
     from .generation import wanted_plugins
 
-    out = all_quarantined(host.home)
     found = rows(host.home, host.config, wanted_plugins(host.config), host.development)
-    return [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in found]
+    return [{**plugin_json(row), "quarantined": host.quarantined(row.name)} for row in found]
 
 
 def config_json(host: Host, *, everything: bool = False) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.entry_points import editable_code, linked_settings
 from moryflow.plugins.file_states import FilesSeen, files_seen
-from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 from moryflow.telemetry import BackgroundExport
@@ -70,7 +69,6 @@ class Host:
         self._used = False
         self._refreshing = asyncio.Lock()
         self.leases = GenerationRefs()
-        self._releases = Releases(self.home)
         self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
         self.throttle: Throttle | None = None
         self.before_turn: Callable[[], Awaitable[None]] | None = None
@@ -286,13 +284,17 @@ class Host:
         await dispose(old)
 
     async def refresh_if_changed(self) -> None:
-        """Apply what changed since the last turn: saved files, plugins released from quarantine, plugins the probe admitted."""
-        self._releases.apply(session.quarantine for session in self._sessions)
+        """Apply what changed since the last turn: saved files, plugins the probe admitted."""
         if self.before_turn is not None:
             await self.before_turn()
         if self.preflight.news:
             self.preflight.news = False
             await self.refresh(wait=0.0)  # whoever found the code has waited for its probe already
+
+    def quarantined(self, plugin: str) -> list[str]:
+        """Return the hooks of `plugin` that are in quarantine in a session that this host holds."""
+        held = (session.quarantine for session in self._sessions)
+        return sorted({hook for each in held if each for owner, hook in each.names() if owner == plugin})
 
     def hold_unreviewed_code(self) -> None:
         """Hold back code files that appeared since this host began until the user consents: a tool may have written them."""

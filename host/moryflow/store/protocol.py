@@ -297,10 +297,6 @@ class Store(Protocol):
         """Return the ledger rows in which a hook changed a call, or failed or timed out on one."""
         ...
 
-    async def quarantined_plugins(self, newest: int) -> list[str]:
-        """Return the plugins of which a hook was skipped in quarantine, according to the last `newest` ledger rows."""
-        ...
-
     async def approvals(self, session: str | None = None, state: str | None = None) -> list[ApprovalRow]:
         """Return stored questions, oldest first."""
         ...

@@ -147,11 +147,6 @@ class SqlStore:
         nodes = await self._sql.read(lambda db: [node for _, node in reading.nodes_where(db, first, (session,))])
         return str(nodes[0].payload.get("text") or "") if nodes else ""
 
-    async def quarantined_plugins(self, newest: int) -> list[str]:
-        lines = "SELECT plugin, outcome FROM hook_calls ORDER BY number DESC LIMIT ?"
-        statement = f"SELECT DISTINCT plugin FROM ({lines}) AS newest WHERE outcome = 'quarantined'"
-        return await self._sql.read(lambda db: [text(plugin) for (plugin,) in execute(db, statement, (newest,))])
-
     async def artifacts(self, session: str | None = None, *, state: str | None = None, limit: int = 100) -> list[Artifact]:
         return await self._sql.read(lambda db: reading.artifacts_of(db, session=session, state=state, limit=limit))
 

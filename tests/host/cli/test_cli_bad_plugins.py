@@ -146,17 +146,6 @@ def test_what_is_left_out_of_a_plugin_is_said_a_line_each(cli: Any) -> None:
     assert f"2 left out: {said[0]}" in cli("plugin", "list").stdout
 
 
-def test_the_list_of_plugins_shows_what_is_in_quarantine(cli: Any) -> None:
-    """With the command that brings it back (ARCHITECTURE §4)."""
-    cli.plugin("bad", f"{SAYING_HELLO}def tool_before(): raise ValueError('no')\n")
-    cli("run", "-q", "-m", cli.script(*[cli.calls("hello", name=str(number)) for number in range(5)], "fine"), "hi")
-    assert "quarantined: tool_before; moryflow plugin enable bad" in cli("plugin", "list").stdout
-    (shown,) = [plugin for plugin in json.loads(cli("plugin", "list", "--json").stdout) if plugin["quarantined"]]
-    assert (shown["name"], shown["quarantined"]) == ("bad", ["tool_before"])
-    cli("plugin", "enable", "bad")
-    assert "quarantined" not in cli("plugin", "list").stdout
-
-
 def test_what_is_still_being_tried_out_is_said_once_with_what_helps(cli: Any) -> None:
     """A start says who is left out, a tool that is not there yet says why, ``plugin check`` tries all (ARCHITECTURE §4)."""
     heavy = cli.home / "heavy_library_of_a_test.py"

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from moryflow import open_host
 from moryflow.config import load_config
-from moryflow.hooks.ledger import Quarantine
-from moryflow.packages.inventory import quarantined_of, rows
+from moryflow.packages.inventory import rows
 from moryflow.plugins.discovery import PluginSettings
-from moryflow.plugins.last_seen import Releases, release
 
 GOOD = """from moryflow_sdk import hookimpl, tool
 @tool(domain="read")
@@ -94,8 +92,8 @@ async def test_a_load_is_remembered_and_a_change_makes_it_old(home: Path) -> Non
     assert mine().record.status == "failed" and mine().record.line == 1
 
 
-async def test_one_command_brings_a_quarantined_plugin_back(home: Path, tmp_path: Path) -> None:
-    """Also into a session of another process, from its next turn on; `info` shows the count before (D15)."""
+async def test_a_quarantine_lasts_as_long_as_the_session_is_held(home: Path, tmp_path: Path) -> None:
+    """The next process calls the plugin again; what happened is in the ledger (D15)."""
     file = home / "plugins" / "bad.py"
     file.write_text(FAILING, "utf-8")
     file.chmod(0o600)
@@ -106,40 +104,8 @@ async def test_one_command_brings_a_quarantined_plugin_back(home: Path, tmp_path
         await session.keep()
         for _ in range(4):
             await session.prompt("hi")
-        assert session.quarantine is not None and session.quarantine.names() == [("bad", "chat_params")]
-        assert await quarantined_of(host.store, home, "bad") == ["chat_params"]
-        release(home, "bad")
-        assert await quarantined_of(host.store, home, "bad") == []
-        await session.prompt("hi")
-        assert session.quarantine.names() == []
-        assert await quarantined_of(host.store, home, "bad") == []
+        assert host.quarantined("bad") == ["chat_params"] and host.quarantined("other") == []
+        session.release()
+        assert host.quarantined("bad") == []
         calls = await host.store.hook_calls(None, plugin="bad", newest=100)
         assert {row.outcome for row in calls} == {"failed", "quarantined"}
-
-
-class Released(Quarantine):
-    """Notes what was released."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names_released: list[str] = []
-
-    def release(self, plugin: str) -> bool:
-        self.names_released.append(plugin)
-        return super().release(plugin)
-
-
-def test_a_release_counts_once_and_only_when_it_is_new(home: Path) -> None:
-    """What was released before a host began does not count; each later release reaches every session once (D15)."""
-    (home / "cache").mkdir()
-    release(home, "one")
-    releases, quarantine = Releases(home), Released()
-    releases.apply([quarantine, None])
-    assert quarantine.names_released == []
-    release(home, "two")
-    releases.apply([quarantine])
-    releases.apply([quarantine])
-    assert quarantine.names_released == ["two"]
-    release(home, "two")
-    releases.apply([quarantine])
-    assert quarantine.names_released == ["two", "two"]

@@ -14,7 +14,7 @@ import pytest
 from moryflow.packages.distributions import Distribution
 from moryflow.packages.inventory import manifest_card
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.last_seen import recall, released_at
+from moryflow.plugins.last_seen import recall
 from moryflow.plugins.preflight import PreflightStatus
 from moryflow.plugins.sources import Fingerprints, Unit
 
@@ -98,14 +98,14 @@ def test_a_broken_memory_is_read_anew(bench: Any, content: str):
     assert json.loads((cache / "start.json").read_text("utf-8"))["parts"]["installed"][1]["found"]
 
 
-@pytest.mark.parametrize("name", ["gates.json", "plugins.json", "probes.json", "released.json"])
+@pytest.mark.parametrize("name", ["gates.json", "plugins.json", "probes.json"])
 def test_a_memory_that_is_nested_too_deep_is_forgotten(bench: Any, name: str):
     """One file of the cache never stops a start (invariant 5)."""
     bench.installed("mine", "")
     (bench.home / "cache").mkdir()
     (bench.home / "cache" / name).write_text("\n" + "[" * 100_000, "utf-8")
     assert bench.record("mine").status == "loaded"
-    assert (recall(bench.home), released_at(bench.home, "mine")) == ({}, 0.0)
+    assert recall(bench.home) == {}
     assert PreflightStatus().policy(bench.home).cache.stamps == {}
 
 

@@ -43,25 +43,18 @@ for verb in (install, uninstall, enable, disable, update, check, sync, plugin_ma
 @document_options
 def list_plugins(flags: Flags) -> int:
     """List every plugin that was found and the result of its last load. Loads none."""
-    from moryflow.packages.inventory import all_quarantined
-
     plugins = FoundPlugins(flags)
-    rows, out = plugins.rows(), all_quarantined(plugins.home)
-    table = columns(
-        (row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row, out.get(row.name)))
-        for row in rows
-    )
+    rows = plugins.rows()
+    table = columns((row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row)) for row in rows)
     for notice in () if flags.quiet else drift_notices(plugins.home, content=True):
         click.echo(notice, err=True)
-    show(flags, [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in rows], table)
+    show(flags, [plugin_json(row) for row in rows], table)
     failed = any(row.record.status == "failed" for row in rows)
     return 6 if failed and (flags.strict or plugins.config.get("strict")) else 0
 
 
-def _remark(row: Row, quarantined: list[str] | None) -> str:
+def _remark(row: Row) -> str:
     record = row.record
-    if quarantined and record.status == "loaded":
-        return f"quarantined: {', '.join(quarantined)}; moryflow plugin enable {record.name}"
     if record.notes and not record.reason:
         return first_line(f"{len(record.notes)} left out: {record.notes[0]}", 200)
     if record.status == "loaded" and not record.error:
@@ -76,25 +69,22 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
 @click.argument("name")
 @document_options
 def info(flags: Flags, name: str) -> None:
-    """Show one plugin: hooks, tools and their tokens, services, import time, errors, quarantine."""
-    from moryflow.packages.inventory import all_quarantined
+    """Show one plugin: hooks, tools and their tokens, services, import time, errors."""
     from moryflow.packages.lock import Lockfile, plugin_named
 
     plugins = FoundPlugins(flags)
     rows = plugins.found(name, plugins.rows())
     name = rows[0].name
-    quarantined = all_quarantined(plugins.home).get(name, [])
     entry = plugin_named(Lockfile(plugins.home).read(), name)
     lock = entry._asdict() if entry else None
-    more = {"quarantined": quarantined, "lock": lock}
-    documents = [{**plugin_json(row), **more} for row in rows]
-    text = "\n\n".join(columns(_lines(row, quarantined, lock)) for row in rows)
+    documents = [{**plugin_json(row), "lock": lock} for row in rows]
+    text = "\n\n".join(columns(_lines(row, lock)) for row in rows)
     head = f"{len(rows)} plugins have the name {name!r}; the first one is loaded\n\n" if len(rows) > 1 else ""
     document = documents[0] if len(documents) == 1 else {**documents[0], "same_name": documents[1:]}
     show(flags, document, plain(head + text))
 
 
-def _lines(row: Row, quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
+def _lines(row: Row, lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
     record, card = row.record, row.card
     lines: list[tuple[str, Any]] = [
         ("name", record.name),
@@ -116,7 +106,6 @@ def _lines(row: Row, quarantined: list[str], lock: dict[str, Any] | None) -> lis
         ("import", f"{record.import_ms:.1f} ms" if row.known else ""),
         ("last loaded", row.known.at if row.known else ""),
         ("agreed to", f"{lock['version'] or lock['name']} from {lock['origin']}, {lock['hash'] or 'editable'}" if lock else ""),
-        ("quarantined", f"{', '.join(quarantined)}: moryflow plugin enable {record.name}" if quarantined else ""),
     ]
     return [(key, value) for key, value in lines if value]
 

@@ -153,7 +153,7 @@ def disable(flags: Flags, name: str) -> None:
 @click.argument("name")
 @document_options
 def enable(flags: Flags, name: str) -> int:
-    """Let a plugin run: agree to it, undo `disable`, end its quarantine.
+    """Let a plugin run: agree to it, and undo `disable`.
 
     It is tried in the probe first; if that fails, nothing changes and the exit code is 3.
     """
@@ -168,7 +168,7 @@ def enable(flags: Flags, name: str) -> int:
             document = {"enabled": False, "error": verdict.error, "stage": verdict.stage}
             show(flags, document, verdict_text(name, verdict, []) + again)
             return 3
-    done = [*_switch_on(plugins, name, listed), *_agree(plugins, row), *_bring_back(plugins, name)]
+    done = [*_switch_on(plugins, name, listed), *_agree(plugins, row)]
     text = f"{name}: {'; '.join(done)}" if done else f"{name} is not disabled already"
     show(flags, {"enabled": True, "done": done, "disabled": _disabled(plugins)}, plain(text))
     return 0
@@ -204,18 +204,6 @@ def _lock(plugins: FoundPlugins, row: Row) -> list[str]:
     package, entry = locked
     plugins.tell(screen(package, origin=entry.origin, editable=entry.kind == "editable"))
     return [f"{entry.name} {entry.version} as it is now is noted in plugins.lock"]
-
-
-def _bring_back(plugins: FoundPlugins, name: str) -> list[str]:
-    """End the quarantine of the plugin's hooks, and say which they were."""
-    from moryflow.packages.inventory import all_quarantined
-    from moryflow.plugins.last_seen import release
-
-    hooks = all_quarantined(plugins.home).get(name, [])
-    if not hooks:
-        return []
-    release(plugins.home, name)
-    return [f"{', '.join(hooks)} is back from quarantine from the next turn on"]
 
 
 @click.command("uninstall")
