@@ -438,8 +438,12 @@ class SessionInfo(Protocol):
         """Set the session's title; with `instead_of`, only in place of that title or of none, so that a given one stays."""
         ...
 
-    def note(self, text: str, *, title: str = "") -> Awaitable[None]:
-        """Append a note that the model sees as a marked user message; applied between steps or when idle."""
+    def note(self, text: str, *, title: str = "", go_on: bool = False) -> Awaitable[None]:
+        """Append a note that the model sees as a marked user message; applied between steps or when idle.
+
+        :param go_on: if this turn completes, let the model answer the note in another turn; at most five follow one prompt.
+            The last chance is the event ``turn.finish``.
+        """
         ...
 
 

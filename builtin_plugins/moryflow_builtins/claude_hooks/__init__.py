@@ -1,8 +1,9 @@
 """Runs the hooks of Claude Code and of its plugins, as processes of their own: a bridge to the hooks of this host.
 
 ``PreToolUse`` may change the arguments, and refuse or ask; what it allows lifts nothing. ``PostToolUse`` adds to the result,
-``UserPromptSubmit`` and ``SessionStart`` to the system prompt, ``PreCompact`` may decline; ``Stop``, ``SubagentStop``,
-``SessionEnd`` and ``Notification`` are told. Names of tools and fields are those that the hooks were written for.
+``UserPromptSubmit`` and ``SessionStart`` to the system prompt, ``PreCompact`` may decline; ``Stop`` and ``SubagentStop`` may
+let the model go on, ``SessionEnd`` and ``Notification`` are told. Names of tools and fields are those that the hooks were
+written for.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ async def _prompt(turn: Turn) -> str:
     return next((str(node.payload.get("text", "")) for node in reversed(nodes) if node.kind == "user"), "")
 
 
-services = ("history",)
+services = ("history", "info")
 
 
 @hookimpl(timeout=600.0)
@@ -197,15 +198,28 @@ async def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:
 
 @hookimpl(timeout=600.0, events=tuple(_EVENTS))
 async def event(event: Event, turn: Turn | None) -> None:
-    """Tell ``Stop``, ``Notification`` and ``SessionEnd``; their answers change nothing."""
+    """Tell ``Notification`` and ``SessionEnd``, and ``Stop``, whose refusal the model answers in another turn."""
     if turn is None:
         return
     kind = _EVENTS[event.type]
     kind = "SubagentStop" if kind == "Stop" and turn.purpose == "subagent" else kind
     hooks = _hooks(turn, kind)
-    if hooks:
-        text = str(dict(event.data).get("reason", ""))
-        _log(turn, await run_all(hooks, _given(turn, kind, message=text, stop_hook_active=False), turn.vault))
+    if not hooks:
+        return
+    stops = event.type == "turn.finish"
+    told = {"stop_hook_active": await _continued(turn)} if stops else {"message": str(event.data.get("reason", ""))}
+    answers = await run_all(hooks, _given(turn, kind, **told), turn.vault)
+    _log(turn, answers)
+    reasons = [answer.refusal for answer in answers if answer.refusal]
+    if stops and reasons and not isinstance(_verdict(answers), Stop):
+        await turn.info.note("\n".join(reasons), title=name, go_on=True)
+
+
+async def _continued(turn: Turn) -> bool:
+    """Whether a ``Stop`` hook let this turn follow another."""
+    nodes = await turn.history.path()
+    asked = next((node for node in reversed(nodes) if node.kind in ("user", "note")), None)
+    return asked is not None and asked.kind == "note" and asked.payload.get("title") == name
 
 
 @hookimpl

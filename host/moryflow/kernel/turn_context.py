@@ -328,6 +328,8 @@ class SessionHandle:
     # Changes that wait for a pause of the turn: `inbox` for any pause, `notes` for one where no call is open.
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list[str])
+    # Whether a plugin wants a note of it answered in a turn of its own.
+    goes_on: bool = False
     # Calls of an earlier turn that started and have no result.
     unfinished_calls: list[CallRow] = field(default_factory=list[CallRow])
     # The event that the session is idle, and those after it: published once no other turn of the session waits.

@@ -27,7 +27,7 @@ from moryflow.store.messages import ContextBuilder, with_files
 
 from .selection import agent_of, change_agent, change_mode, change_model, check_choice
 from .session_lease import Record, SessionLease
-from .subagents import GO_ON, TOOL, Children, tool_request, waiting_children
+from .subagents import GO_ON, TOOL, Children, combine, limits_left, tool_request, waiting_children
 from .turn_result import TurnResult
 from .turn_task import DirectResult, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
@@ -66,7 +66,7 @@ class Session:
         self._lease = SessionLease(host.store, host.home, row, hold, started.scope.live.permissions if started else None)
         self._work = TurnTask()
         self._turns = TurnQueue(row.id)
-        self._settling = False
+        self._settling = self._goes_on = False
 
     @property
     def id(self) -> str:
@@ -339,7 +339,14 @@ class Session:
         options.check()
         async with self._exclusive(queue=queue, watch=watch):
             with self._work.starting():
-                return await self._run_turn(prompt, options, math.inf if queue else 0)
+                result = await self._run_turn(prompt, options, math.inf if queue else 0)
+            for _ in range(MAX_FOLLOWING):
+                left = limits_left(result, self.options)
+                if not self._goes_on or result.end_reason != "completed" or not isinstance(left, RunOptions):
+                    break
+                with self._work.starting():
+                    result = combine(result, await self._run_turn(None, left._replace(key="", turn=""), 0))
+            return result
 
     @asynccontextmanager
     async def _exclusive(self, *, queue: bool = False, watch: Callable[[Event], None] | None = None) -> AsyncIterator[None]:
@@ -390,6 +397,7 @@ class Session:
             self._settling = False
             self._host.hold_unreviewed_code()
             await self._empty_inbox(scope.live)
+            self._goes_on, scope.live.goes_on = scope.live.goes_on, False
 
     def _scope(
         self, live: SessionHandle, model: ModelInfo | None, purpose: Purpose, headless: bool, turn: str = ""
@@ -413,6 +421,8 @@ class Session:
         )
 
 
+# The most turns that plugins can let follow one prompt.
+MAX_FOLLOWING = 5
 # The most calls that the @ mentions of one prompt can make.
 MAX_CALLS = 8
 _AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)

@@ -120,8 +120,9 @@ class InfoService:
         self._scope.live.inbox.append(change)
         return DONE
 
-    def note(self, text: str, *, title: str = "") -> Done:
+    def note(self, text: str, *, title: str = "", go_on: bool = False) -> Done:
         self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
+        self._scope.live.goes_on = self._scope.live.goes_on or go_on
         return DONE
 
 

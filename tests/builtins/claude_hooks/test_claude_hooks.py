@@ -126,3 +126,33 @@ def test_what_cannot_be_run_is_named(tmp_path: Path) -> None:
     found, problems = read_hooks([str(tmp_path / name) for name in ("a.json", "b.json", "c.json", "none")])
     assert found == [] and len(problems) == 5
     assert problems[0][1].startswith("PreToolUse: only hooks of the type command")
+
+
+def test_a_stop_hook_lets_the_model_go_on_until_it_is_content(hooks: Hooks) -> None:
+    """Its reason is what the model reads next; `stop_hook_active` says that it did so before (issue F)."""
+    hooks.add("Stop", """
+        seen = os.path.join(os.environ["CLAUDE_PLUGIN_ROOT"], "seen")
+        open(seen, "a").write(f"{given['stop_hook_active']}\\n")
+        if not os.path.exists("notes.md"):
+            print("notes.md is missing", file=sys.stderr)
+            sys.exit(2)
+    """)  # fmt: skip
+    wrote = {"calls": [{"name": "write", "arguments": {"path": "notes.md", "content": "x"}}]}
+    run = hooks.host.run("make notes", ["Done.", wrote, "Now it is there."])
+    assert (run.end_reason, run.text, run.steps) == ("completed", "Now it is there.", 3)
+    assert "notes.md is missing" in hooks.host.model.requests[1].messages[-1].text
+    assert (hooks.folder / "seen").read_text().split() == ["False", "True"]
+
+
+def test_a_stop_hook_that_is_never_content_ends_after_five_turns(hooks: Hooks) -> None:
+    """A cap, so that no hook keeps a model busy for ever (issue F)."""
+    hooks.add("Stop", """print(json.dumps({"decision": "block", "reason": "again"}))""")
+    run = hooks.host.run("hi", [f"answer {number}" for number in range(9)])
+    assert (run.text, run.steps) == ("answer 5", 6)
+
+
+def test_a_stop_hook_that_says_stop_or_fails_ends_the_turn(hooks: Hooks) -> None:
+    """`continue: false` counts before a refusal; a script that fails refuses nothing (issue F)."""
+    hooks.add("Stop", """print(json.dumps({"continue": False, "decision": "block", "reason": "again"}))""")
+    hooks.add("Stop", "sys.exit(1)")
+    assert hooks.host.run("hi", ["one", "two"]).text == "one"
