@@ -125,3 +125,63 @@ def test_commands_in_a_prompt_are_left_to_the_model(person: Person) -> None:
 
     text = fill_in("Look at !`git log -1` for $ARGUMENTS", "me")
     assert text == "Look at (run `git log -1` first, and use what it prints) for me"
+
+
+def in_git(folder: Path) -> str:
+    """Commit everything in a folder; return the commit."""
+    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_marketplace_of_ten_is_installed_used_updated_and_removed(person: Person) -> None:
+    """Every shape of a source and of a plugin side by side, and nothing is left of them (issue F)."""
+    whole = ["one", "two", "three", "four"]
+    for name in whole[:2]:
+        plugin(person, name)
+    for name in whole[2:]:
+        plugin(person, name, where="remote/packages")
+    commit = in_git(person.home / "remote")
+    person.write("market/plugins/words/commands/words-cmd.md", "Say $ARGUMENTS in $1 words\n")
+    person.write("market/plugins/skilled/skills/skilled-skill/SKILL.md", "---\nname: skilled-skill\ndescription: x\n---\nDo.\n")
+    person.write("market/plugins/expert/agents/expert-rev.md", "---\nname: expert-rev\ndescription: x\n---\nReview.\n")
+    person.write("market/plugins/tongue/.claude-plugin/plugin.json", {"name": "tongue", "lspServers": {"py": {"command": "x"}}})
+    person.write("market/plugins/tongue/commands/tongue-cmd.md", "Hi\n")
+    person.write(
+        "market/plugins/served/.mcp.json", {"mcpServers": {"served-srv": {"type": "http", "url": "https://a.example/mcp"}}}
+    )
+    person.write("market/plugins/coded/.codex-plugin/plugin.json", {"name": "coded", "version": "2.0", "skills": "./skills/"})
+    person.write("market/plugins/coded/skills/coded-skill/SKILL.md", "---\nname: coded-skill\ndescription: x\n---\nDo.\n")
+    loose = {"strict": False, "version": "0.1"}
+    market(
+        person,
+        {"name": "one", "source": "./plugins/one"},
+        {"name": "two", "source": "./plugins/two", "category": "x", "tags": ["y"]},
+        {"name": "three", "source": {"source": "git-subdir", "url": f"file://{person.home}/remote", "path": "packages/three"}},
+        {"name": "four", "source": {
+            "source": "git-subdir", "url": f"file://{person.home}/remote", "path": "packages/four", "sha": commit}},
+        {"name": "words", "source": "./plugins/words", **loose},
+        {"name": "skilled", "source": "./plugins/skilled", **loose},
+        {"name": "expert", "source": "./plugins/expert", **loose},
+        {"name": "tongue", "source": "./plugins/tongue"},
+        {"name": "served", "source": "./plugins/served", **loose},
+        {"name": "coded", "source": "./plugins/coded"},
+    )  # fmt: skip
+    assert "10 plugins" in person.run("plugin", "marketplace", "add", str(person.home / "market")).stdout
+    names = [*whole, "words", "skilled", "expert", "tongue", "served", "coded"]
+    said = "".join(person.run("plugin", "install", f"claude:{name}@tools", "-y").stderr for name in names)
+    assert "lspServers" in said or "language server" in said
+    assert set(names) <= {row["name"] for row in person.json("plugin", "list")}
+    assert {*(f"{name}-rev" for name in whole), "expert-rev"} <= {row["id"] for row in person.json("agent", "list")}
+    skills = {row["name"] for row in person.json("skill", "list")}
+    assert {*(f"{name}-skill" for name in whole), "skilled-skill", "coded-skill"} <= skills
+    assert "no lock files" in person.json("tool", "run", "write", "--args", '{"path": "a.lock", "content": "x"}')["output"]
+    (person.home / "market/plugins/words/commands/words-more.md").write_text("More\n")
+    person.run("plugin", "update", "words", "-y")
+    assert person.run("plugin", "sync", "--dry-run").stdout == "everything is as plugins.lock says\n"
+    for name in names:
+        person.run("plugin", "uninstall", name, "-y")
+    left = person.config.read_text("utf-8") if person.config.exists() else ""
+    assert [name for name in names if name in left] == []
+    assert not {*names} & {row["name"] for row in person.json("plugin", "list")}
+    assert person.json("tool", "run", "write", "--args", '{"path": "a.lock", "content": "x"}')["status"] == "ok"
