@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, get_args
@@ -229,11 +228,10 @@ class AttachedSession:
             await asyncio.sleep(PAUSES[0])  # for the events that came before it
             self._end(found)
 
-    async def run(self, text: str | None, body: Mapping[str, Any], wait: float | None = None) -> TurnResult:
+    async def run(self, text: str | None, body: Mapping[str, Any]) -> TurnResult:
         """Run one turn, pass its events to the subscribers, and return the result.
 
         :param text: the prompt; ``None`` continues what an earlier turn left open.
-        :param wait: how many seconds to wait for a busy session.
         :raises MoryflowError: the server refuses the turn, or the turn failed.
         """
         self._result = asyncio.get_running_loop().create_future()
@@ -241,7 +239,7 @@ class AttachedSession:
         self.follow()
         self.turn = ""
         try:
-            begun = await self._begin(text, body, wait)
+            begun = await self._begin(text, body)
             if begun["turn"] is None:  # the text was a slash command
                 return _result(self.id, "completed", begun["text"], {})
             self.turn = str(begun["turn"])
@@ -255,10 +253,10 @@ class AttachedSession:
         finally:
             self.turn, self._held = None, []
 
-    async def _begin(self, text: str | None, body: Mapping[str, Any], wait: float | None) -> dict[str, Any]:
-        """Send the prompt; wait for a busy session, and for a server that is away, which takes the prompt only once."""
+    async def _begin(self, text: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send the prompt; wait for a server that is away, which takes the prompt only once."""
         assert self._result is not None
-        until, key, tries = time.monotonic() + (wait or 0.0), secrets.token_hex(12), 0
+        key, tries = secrets.token_hex(12), 0
         opened = asyncio.ensure_future(self._open.wait())
         await asyncio.wait((opened, self._result), return_when=asyncio.FIRST_COMPLETED)
         opened.cancel()
@@ -272,10 +270,9 @@ class AttachedSession:
                     return await self.server.resume(self.id, **body)
                 return await self.server.prompt(self.id, text, key=key, **body)
             except MoryflowError as error:
-                busy, away = error.code == "busy" and time.monotonic() < until, isinstance(error.__cause__, OSError)
-                if self._stopped or not (busy or (away and tries < len(PAUSES))):
+                if self._stopped or not isinstance(error.__cause__, OSError) or tries == len(PAUSES):
                     raise
-                tries += away
+                tries += 1
             await asyncio.sleep(PAUSES[tries - 1])
 
     def cancel(self) -> None:

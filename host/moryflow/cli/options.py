@@ -53,7 +53,6 @@ class RunFlags(NamedTuple):
     max_steps: int | None
     max_cost: float | None
     effort: str | None = None
-    wait: float | None = None
     typed: int | None = None
     schema: str | None = None
     worktree: bool = False
@@ -218,8 +217,7 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
 
 
 class TurnCommand(click.Command):
-    """A command that runs turns. ``--wait`` takes its seconds after an equals sign, because the next word is the prompt. The
-    word after ``--attach`` is the prompt too, unless it is an address."""
+    """A command that runs turns. The word after ``--attach`` is the prompt, unless it is an address."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
@@ -228,7 +226,7 @@ class TurnCommand(click.Command):
             if words[-1:] == ["--attach="] and word.startswith(("http://", "https://", "unix:")):
                 words[-1] += word
             else:
-                words.append(f"{word}=" if word in ("--wait", "--attach") else word)
+                words.append("--attach=" if word == "--attach" else word)
         return super().parse_args(ctx, words + args[own:])
 
 
@@ -265,26 +263,12 @@ def json_object(text: str, what: str, example: str) -> dict[str, Any]:
     return value
 
 
-def _wait_seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds that ``--wait`` allows: infinity without a number, ``None`` without the flag."""
-    if not value:
-        return None if value is None else math.inf
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise click.BadParameter(f"{value!r} is not a number of seconds; --wait alone waits as long as it takes.")
-    return seconds
-
-
 class TurnWords(TypedDict):
     """The values of the flags of a command that runs turns, as click passes them."""
 
     model: str | None
     agent: str | None
     mode: str | None
-    wait: float | None
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
@@ -299,14 +283,6 @@ _TURN = (
     click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault."),
     click.option(
         "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with this session, or the last one."
-    ),
-    click.option(
-        "--wait",
-        metavar="[=SECONDS]",
-        is_flag=False,
-        flag_value="",
-        callback=_wait_seconds,
-        help="Wait for a session that is in use, instead of ending as busy.",
     ),
     click.option(
         "--attach", metavar="[URL]", is_flag=False, flag_value="", help="Let the running server (moryflow serve) do the work."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,7 +16,7 @@ from moryflow.cli.findings import say_about_agent
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal import as_json, at_terminal, plain, say
-from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
+from moryflow.cli.terminal.interrupts import run_on_loop, stop_on_signals
 from moryflow.cli.terminal.streams import stdout
 
 if TYPE_CHECKING:
@@ -186,7 +184,7 @@ async def _run_attached(
     stop_on_signals(session.cancel)
     body = turn_body(chosen, on_ask(chosen), schema=None if schema is None else schema.document)
     text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
-    result = await session.run(text, body if text is None else {**body, **attached, "typed": chosen.typed}, chosen.wait)
+    result = await session.run(text, body if text is None else {**body, **attached, "typed": chosen.typed})
     session.close()
     view(result)
     if server.traces and not flags.quiet:
@@ -220,8 +218,6 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
         problem = "--worktree begins a session; one that has a worktree always works there"
         raise ConfigError(problem, next_step="leave it out, or leave out -c and -r; moryflow session worktree list")
     session = await host.resume(vault, chosen.resume or None)
-    if chosen.wait is not None:
-        await take_turn(host, session, chosen.wait, quiet=flags.quiet)
     if model is not None:
         await session.set_model(model)
     if chosen.agent is not None:
@@ -374,38 +370,3 @@ _NEXT = {
     "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",
     "plugin_failed": "moryflow plugin list",
 }
-
-
-async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool) -> None:
-    """Wait until no other process holds `session`, then hold it for the rest of this command.
-
-    Of several processes that wait, any may be next. Settings saved meanwhile apply, for example a rule; code that appeared
-    meanwhile waits for the user's consent.
-
-    :raises SessionBusy: another process still holds the session after `seconds`.
-    :raises click.Abort: the user gave up, or the process was told to end.
-    """
-    from moryflow.store import SessionBusy
-
-    try:
-        await session.keep()
-    except SessionBusy as error:
-        at_most = "" if math.isinf(seconds) else f" for at most {seconds:g} s"
-        await _wait_for_session(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
-        host.hold_unreviewed_code()
-        await host.refresh()
-
-
-async def _wait_for_session(session: Session, seconds: float, notice: str) -> None:
-    waiting = asyncio.ensure_future(session.keep(wait=seconds))
-    restore = catch_signals(ENDING, lambda _: waiting.cancel(), leave_at=2)
-    try:
-        if notice:
-            say(f"moryflow: {notice}")
-        await waiting
-    except asyncio.CancelledError:
-        if notice:
-            say("moryflow: gave up waiting; nothing was begun")
-        raise click.Abort from None
-    finally:
-        restore()

@@ -156,7 +156,7 @@ class PostgresStore(SqlStore):
         message = f"session {session} is in use by {process_of(worker)}"
         if left is not None:
             message += f", whose lease ends in {max(left, 0)} s unless it is renewed"
-        next_step = f"wait for it to end (run and chat do with --wait), or work on a copy: moryflow session fork {session}"
+        next_step = f"wait for it to end, or work on a copy: moryflow session fork {session}"
         return SessionBusy(message, where=self._database.where, next_step=next_step)
 
     async def _holder(self, session: str) -> tuple[str | None, int | None]:

@@ -53,5 +53,5 @@ def session_lock(home: Path, session: str) -> FileLock:
 
 def busy_error(session: str, lock: FileLock) -> SessionBusy:
     """Return the error for a session that another holder has."""
-    next_step = f"wait for it to end (run and chat do with --wait), or work on a copy: moryflow session fork {session}"
+    next_step = f"wait for it to end, or work on a copy: moryflow session fork {session}"
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)
