@@ -1,10 +1,7 @@
-"""One connection to a server: h11 implements HTTP, asyncio transports the bytes.
+"""One connection to a server: h11 implements HTTP, asyncio's streams transport the bytes.
 
 httpcore would add a pool for many hosts, other protocols and other event loops, which are not needed here; it took a twelfth
 of a start. Importing this module imports h11.
-
-This module uses its own protocol class because asyncio's streams do not tell whether data is waiting to be read. We need to
-know that before a connection through a proxy is encrypted: the data would be taken for data that TLS protects.
 """
 
 from __future__ import annotations
@@ -21,20 +18,14 @@ from .failures import Broken, ConnectFailed, NoAnswer, NotHttp, TimedOut
 
 _NEXT_ADDRESS = 0.25
 """Seconds after which the next address of a host name is tried in parallel (RFC 8305)."""
-_MAX_CAME = 256 * 1024
-"""Received bytes that may wait to be read; beyond that, the transport stops receiving."""
+_AT_ONCE = 256 * 1024
 
 
-class ByteStream(asyncio.Protocol):
+class ByteStream:
     """A stream of bytes over TCP, with or without TLS; made by :meth:`to`."""
 
-    def __init__(self) -> None:
-        self._came = bytearray()
-        self._ended = False
-        self._error: Exception | None = None
-        self._waiting: asyncio.Future[None] | None = None
-        self._is_held_up = False
-        self._transport: asyncio.Transport
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
 
     @classmethod
     async def to(cls, host: str, port: int) -> ByteStream:
@@ -42,9 +33,7 @@ class ByteStream(asyncio.Protocol):
 
         :raises OSError: no address answers.
         """
-        loop = asyncio.get_running_loop()
-        _, stream = await loop.create_connection(cls, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
-        return stream
+        return cls(*await asyncio.open_connection(host, port, limit=_AT_ONCE, happy_eyeballs_delay=_NEXT_ADDRESS))
 
     @classmethod
     async def to_socket(cls, path: str) -> ByteStream:
@@ -52,89 +41,48 @@ class ByteStream(asyncio.Protocol):
 
         :raises OSError: nobody listens there.
         """
-        _, stream = await asyncio.get_running_loop().create_unix_connection(cls, path)
-        return stream
+        return cls(*await asyncio.open_unix_connection(path, limit=_AT_ONCE))
 
     async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
-        """Switch to TLS. The caller must make sure that no data arrived before (:attr:`has_more`).
+        """Switch to TLS. The caller must make sure that nothing arrived before (:meth:`is_quiet`).
 
         :raises OSError: the certificate is not valid for `host`, or the other side does not speak TLS.
         """
         try:
-            loop = asyncio.get_running_loop()
-            transport = await loop.start_tls(self._transport, self, context, server_hostname=host)
+            await self._writer.start_tls(context, server_hostname=host)
+        except AttributeError as error:  # asyncio has no transport any more: the other side has closed it
+            raise ConnectionResetError("the connection was closed") from error
         except BaseException:
             self.abort()
             raise
-        if transport is None:
-            raise ConnectionResetError("the connection was closed")
-        self._transport = transport
 
-    @property
-    def has_more(self) -> bool:
-        """Whether there are received bytes that were not read."""
-        return bool(self._came)
-
-    @property
-    def is_quiet(self) -> bool:
+    async def is_quiet(self) -> bool:
         """Whether the other side has sent nothing that was not read, and is still connected as far as is known."""
-        return not (self._came or self._ended or self._transport.is_closing())
+        for _ in range(2):  # lets the loop see what has arrived
+            await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        return False
 
     async def read(self) -> bytes:
         """Return the received bytes, waiting until there are any; at the end return ``b""``.
 
         :raises OSError: the connection broke.
         """
-        if not self._came and not self._ended:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
-        if self._came:
-            came, self._came = self._came, bytearray()
-            if self._is_held_up:
-                self._is_held_up = False
-                self._transport.resume_reading()
-            return bytes(came)
-        if self._error is not None:
-            raise self._error
-        return b""
+        return await self._reader.read(_AT_ONCE)
 
     def send(self, data: bytes) -> None:
         """Send `data`, as fast as the other side takes it."""
-        self._transport.write(data)
+        self._writer.write(data)
 
     def abort(self) -> None:
         """Drop the connection at once, without TLS's closing handshake, which could block."""
-        self._transport.abort()
-
-    # ------------------------------------------------------------ called by asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._came += data
-        if len(self._came) > _MAX_CAME and not self._is_held_up:
-            self._is_held_up = True
-            self._transport.pause_reading()
-        self._wake()
-
-    def eof_received(self) -> None:
-        self._end(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end(exc)
-
-    def _end(self, error: Exception | None) -> None:
-        self._ended, self._error = True, self._error or error
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._writer.transport.abort()
 
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -204,7 +152,9 @@ class Connection:
                 if not 200 <= answer.status_code < 300:
                     reason = bytes(answer.reason).decode("latin-1")
                     raise ConnectFailed(f"the proxy answered {answer.status_code} {reason}".strip())
-                if self._stream.has_more or self._protocol.trailing_data[0]:  # would be taken for data that TLS protects
+                if (
+                    self._protocol.trailing_data[0] or not await self._stream.is_quiet()
+                ):  # would be taken for data that TLS protects
                     raise ConnectFailed("the proxy sent more than its answer")
                 if to.tls is not None:
                     await self._stream.encrypt(to.tls, to.host)
@@ -216,10 +166,9 @@ class Connection:
             raise ConnectFailed(_words(error)) from None
         return Connection(self._stream, self._timeout)
 
-    @property
-    def is_usable(self) -> bool:
+    async def is_usable(self) -> bool:
         """Whether another request may be sent: not idle for too long, still connected, and no data that nobody asked for."""
-        return time.monotonic() - self._since < IDLE and self._stream.is_quiet
+        return time.monotonic() - self._since < IDLE and await self._stream.is_quiet()
 
     async def request(self, method: bytes, target: bytes, headers: Headers, body: bytes | None) -> h11.Response:
         """Send a request in one piece, and return the head of its answer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib
 import os
@@ -122,10 +121,8 @@ class HttpClient:
         """
         length = [] if body is None else [(b"content-length", b"%d" % len(body))]
         request = (method.encode(), self._target(path), [*self._headers, *length], body)
-        for _ in range(2):  # let the loop see what the kept connection has received: its end, or what nobody asked for
-            await asyncio.sleep(0)
         kept, self._idle = self._idle, None
-        if kept is not None and kept.is_usable:
+        if kept is not None and await kept.is_usable():
             with contextlib.suppress(NoAnswer):
                 return await self._ask(kept, request)
         elif kept is not None:
