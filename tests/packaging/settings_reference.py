@@ -27,6 +27,7 @@ SECTIONS = {
     "agents.runtime.web": "The web",
     "agents.runtime.snapshots": "Undo",
     "agents.runtime.checkers": "Checks after edits",
+    "agents.runtime.llmPlugins": "Packages for llm",
     "agents.runtime.tasks": "Sub-agents",
     "agents.runtime.memoryBank": "Memory bank",
     "agents.runtime.hooks": "Hooks without code",

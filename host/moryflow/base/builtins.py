@@ -31,19 +31,21 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.local_model",
     "moryflow_builtins.script_model",
     "moryflow_builtins.litellm_models",
+    "moryflow_builtins.llm_plugins",
 )
 
 # The only plugin that may use the final phase of `tool_after`.
 FINAL_TOOL_AFTER = "truncation"
 
 # Plugins that load what the user wrote. Their hooks are called with those of user plugins, after all others.
-AMONG_USER = frozenset({"user_agents", "config_hooks", "claude_hooks", "external_tools"})
+AMONG_USER = frozenset({"user_agents", "config_hooks", "claude_hooks", "external_tools", "llm_plugins"})
 
 # The built-in plugins' commands with their help, so that `--help` can list them without loading a plugin.
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),
     ("memory-bank", "Make and check the memory bank of a folder"),
     ("instructions", "Show which instruction files are read, in which order, and what they cost"),
+    ("llm", "Offer what packages written for the tool llm bring"),
     ("mcp", "Add, review and test MCP servers"),
     ("output", "List, show and open stored tool outputs"),
     ("permission", "Explain, check, test and change what is allowed"),
