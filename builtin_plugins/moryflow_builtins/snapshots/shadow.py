@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.settings import Meta, Settings
@@ -174,16 +174,11 @@ class Shadow:
             self.changed = len(changed)
             gone = {path for path in changed if _replaced(self.vault, path)}
             stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
-            tree = self._known_tree(stand_ins) if len(stand_ins) == len(changed) else None
-            if tree is None:
-                self._update(gone, "--force-remove")
-                self._update(
-                    [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
-                )
-                self._add_entries(stand_ins)
-                self._note_modes(changed)
-                tree = self.git("write-tree").decode().strip()
-                (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._index_identity(stand_ins)}))
+            self._update(gone, "--force-remove")
+            self._update([path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace")
+            self._add_entries(stand_ins)
+            self._note_modes(changed)
+            tree = self.git("write-tree").decode().strip()
             file = self.folder / "number"
             try:
                 number = int(file.read_text()) + 1
@@ -262,7 +257,7 @@ class Shadow:
         """Remember the modes that a new file would not have by itself; a file that is gone comes back with its last one."""
         known = self.modes()
         modes = dict(known)
-        usual = (self.folder / "tree").stat().st_mode if (self.folder / "tree").exists() else 0o644
+        usual = (self.folder / "number").stat().st_mode if (self.folder / "number").exists() else 0o644
         for path in paths:
             with suppress(OSError):
                 mode = os.lstat(self.vault / path).st_mode
@@ -271,22 +266,6 @@ class Shadow:
                     modes[path] = mode & 0o666
         if modes != known:
             (self.folder / "modes").write_text(json.dumps(modes))
-
-    def _known_tree(self, stand_ins: Mapping[str, Blob]) -> str | None:
-        """Return the newest tree if the index has not changed since, which saves two runs of git; else ``None``."""
-        try:
-            known = json.loads((self.folder / "tree").read_bytes())
-            return known["tree"] if known["of"] == self._index_identity(stand_ins) else None
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
-
-    def _index_identity(self, stand_ins: Mapping[str, Blob]) -> list[Any]:
-        """Return the identity of the index and of the files that it does not hold, as JSON values."""
-        try:
-            found = (self._repository / "index").stat()
-        except FileNotFoundError:  # nothing was ever recorded
-            return []
-        return [found.st_mtime_ns, found.st_size, found.st_ino, {path: blob.hash for path, blob in stand_ins.items()}]
 
     def _stand_in(self, path: str) -> Blob | None:
         """Return the tree entry for a file that is too large or cannot be read: of its size, time and inode."""
