@@ -87,7 +87,7 @@ BEFORE = {
 """What a person does before such an example."""
 ANSWERED = {"moryflow session delete": " -y", "moryflow session redo": " -y", "moryflow plugin key set": " <<< sk-1"}
 """What is added where the example asks."""
-GOES_ON = {"moryflow serve": "http://", "moryflow dev": "HELLO, ADA", "moryflow audit tail": "allow"}
+GOES_ON = {"moryflow serve": "http://", "moryflow dev": "HELLO, ADA"}
 """What is shown by examples that go on until Ctrl-C."""
 
 

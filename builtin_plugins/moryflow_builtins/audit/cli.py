@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
 from moryflow_sdk import CommandContext
 from moryflow_sdk.support.texts import hung, moment, stdout_width, visible
 
-from . import Wanted, files, parse, select
-
-POLL = 0.25
+from . import Wanted, files, select
 
 
 @click.group(invoke_without_command=True)
@@ -45,33 +39,12 @@ def audit(context: click.Context, denied: bool, since: str | None, session: str 
 @click.option(
     "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many to start with."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--session", metavar="ID", help="Only this session.")
 @click.pass_obj
-def tail(context: CommandContext, limit: int, follow: bool, session: str | None) -> None:
-    """Show the newest decisions; with --follow also new ones as they come."""
-    found = files(context.home, session)
-    offsets = {file: file.stat().st_size for file in found}
-    for record in select(found, Wanted(limit=limit)):
+def tail(context: CommandContext, limit: int, session: str | None) -> None:
+    """Show the newest decisions."""
+    for record in select(files(context.home, session), Wanted(limit=limit)):
         context.print(record, text=_line(record))
-    while follow:
-        sys.stdout.flush()
-        time.sleep(POLL)
-        for record in _new(context.home, session, offsets):
-            context.print(record, text=_line(record))
-
-
-def _new(home: Path, session: str | None, offsets: dict[Path, int]) -> Iterator[dict[str, Any]]:
-    """Yield the records in complete lines that were appended after `offsets`, and update `offsets`."""
-    for file in reversed(files(home, session)):
-        with file.open("rb") as source:
-            source.seek(offsets.get(file, 0))
-            data, _, _ = source.read().rpartition(b"\n")
-        offsets[file] = offsets.get(file, 0) + (len(data) + 1 if data else 0)
-        for line in data.split(b"\n") if data else ():
-            record = parse(line)
-            if record is not None:
-                yield record
 
 
 def _moment(text: str) -> datetime:
