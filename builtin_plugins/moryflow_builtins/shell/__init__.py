@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from moryflow_sdk import (
     Ask,
+    Command,
+    Event,
     PluginContext,
     Ruling,
+    SlashResult,
     TargetRequest,
     Tool,
     ToolCall,
@@ -22,7 +26,7 @@ from moryflow_sdk import (
 from moryflow_sdk.field_types import Between
 
 name = "shell"
-services = ("files", "rules")
+services = ("files", "info", "rules")
 NAMESPACES = (
     "ask who runs this machine or container to allow user namespaces to everybody: sysctl user.max_user_namespaces, "
     "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns"
@@ -40,16 +44,51 @@ async def bash(
     timeout: Annotated[int, Between(1, 600), "seconds until it is stopped"] = 120,
     workdir: Annotated[str | None, "a folder inside the working folder to run it in"] = None,
     description: Annotated[str, "what it is for, in five words"] = "",
+    background: Annotated[bool, "return at once, without a time limit; bash_output shows what it prints"] = False,
 ) -> ToolResult:
     """Run a command with bash in the working folder.
 
-    Standard input is empty, and no editor can be opened. What it started ends with it, also in the background. Variables
+    Standard input is empty, and no editor can be opened. What it started ends with it, also after `&`. Variables
     that look like keys or passwords are not passed on. In the sandbox only the working folder can be written and the network
     is off. Prefer the file and search tools for files.
     """
+    opened = tuple(ctx.state.pop(_opened(ctx.call), ()))
+    if background:
+        from .background import begin
+
+        return begin(ctx, opened)
     from .run import run
 
-    return await run(ctx, float(timeout), tuple(ctx.state.pop(_opened(ctx.call), ())))
+    return await run(ctx, float(timeout), opened)
+
+
+def _has_background(turn: Turn) -> bool:
+    module = sys.modules.get(f"{__name__}.background")
+    return module is not None and bool(module.commands_of(turn.session))
+
+
+@tool(domain="read", timeout=660, offered_in=_has_background)
+async def bash_output(
+    id: Annotated[str, "the command in the background, such as bg_1a2b"],
+    ctx: ToolContext,
+    wait: Annotated[int, Between(0, 600), "seconds to wait for output, if there is none yet"] = 0,
+    stop: Annotated[bool, "end the command first"] = False,
+) -> str:
+    """Show what a command in the background printed since the last look, and whether it still runs; or stop it."""
+    from .background import look
+
+    return await look(ctx.session, id, wait=wait, stop=stop)
+
+
+@hookimpl(events=("session.deleted", "turn.finish"), timeout=30.0)
+async def event(event: Event, turn: Turn | None) -> None:
+    """End the commands of a session that is deleted, and of a sub-agent that has answered."""
+    if (module := sys.modules.get(f"{__name__}.background")) is None:
+        return
+    if event.type == "session.deleted":
+        await module.end_of_sessions(*event.data.get("sessions", ()))
+    elif turn is not None and turn.purpose == "child":
+        await module.end_of_sessions(turn.session)
 
 
 def _opened(call: ToolCall) -> str:
@@ -58,12 +97,22 @@ def _opened(call: ToolCall) -> str:
 
 
 @hookimpl
-def plugin_start(ctx: PluginContext) -> None:
-    """Settle commands whose host was killed while they ran."""
+def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
+    """Settle commands whose host was killed while they ran; at the end, end those in the background."""
+    if any((ctx.data_dir / "background").glob("*")):
+        from .background import end_leftovers
+
+        end_leftovers(ctx.data_dir / "background")
     if any((ctx.data_dir / "running").glob("*.json")):
         from .confine import settle_leftovers
 
         settle_leftovers(ctx.data_dir, ctx.log)
+
+    async def close() -> None:
+        if module := sys.modules.get(f"{__name__}.background"):
+            await module.end_of_host(ctx.data_dir / "background")
+
+    return close
 
 
 @hookimpl
@@ -108,5 +157,20 @@ def doctor() -> Iterator[tuple[str, str, str]]:
 
 @hookimpl
 def tools() -> list[Tool]:
-    """Offer ``bash``."""
-    return [bash]
+    """Offer ``bash``, and ``bash_output`` while something runs in the background."""
+    return [bash, bash_output]
+
+
+@hookimpl
+def commands() -> list[Command]:
+    """Add ``/jobs``."""
+    return [Command(name="jobs", help="list the commands in the background; /jobs ID stops one", slash=_jobs)]
+
+
+async def _jobs(rest: str, turn: Turn) -> SlashResult:
+    from .background import commands_of, look
+
+    if rest:
+        return SlashResult(text=await look(turn.session, rest.strip(), wait=0, stop=True))
+    rows = [f"{one.id}  {one.state}  {one.command}" for one in commands_of(turn.session)]
+    return SlashResult(text="\n".join(rows) or "nothing runs in the background")

@@ -159,25 +159,28 @@ class JudgedFolder(NamedTuple):
     path: Path
 
 
-async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) -> ToolResult:
+async def run(
+    ctx: ToolContext, timeout: float | None, opened: Collection[str] = (), output: Output | None = None
+) -> ToolResult:
     """Run the judged command in the judged folder, and return its output with the exit code.
 
     :param opened: files that the user was asked about by name for this call; the sandbox leaves them open.
+    :param output: where the output goes; by default all of it to the result.
     :raises ToolError: the folder is missing, has been replaced or is outside the vault, or there is no shell.
     """
+    output = output or Output(ctx.data_dir, ctx.progress)
     confined = confinement(ctx.rules.all())
     sandbox = await asyncio.to_thread(find_sandbox) if confined.used else None
     if sandbox is None:
-        return await _run(ctx, timeout, None)
+        return await _run(ctx, timeout, None, output)
     vault = f"{ctx.vault}/"
     names = frozenset(path.removeprefix(vault) for path in opened if path.startswith(vault))
     inside = Confined(ctx, sandbox, confined.network, names)
-    return await run_confined(inside, lambda: _run(ctx, timeout, inside))
+    return await run_confined(inside, lambda: _run(ctx, timeout, inside, output))
 
 
-async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> ToolResult:
+async def _run(ctx: ToolContext, timeout: float | None, inside: Confined | None, output: Output) -> ToolResult:
     target = next(target for target in ctx.call.targets if target.kind == "shell")
-    output = Output(ctx.data_dir, ctx.progress)
     try:
         with Pipe() as pipe:
             with _judged_folder(ctx, target) as place:
@@ -190,7 +193,9 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
     return output.result(ended, process.returncode, stopped=stopped, sandboxed=inside is not None)
 
 
-async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float) -> bool:
+async def _ends_in_time(
+    process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float | None
+) -> bool:
     """Wait for the command, and return whether it ended by itself. No process of it is left afterwards."""
     try:
         async with asyncio.timeout(timeout):
