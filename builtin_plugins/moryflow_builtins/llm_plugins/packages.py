@@ -147,11 +147,10 @@ def _problem(name: str, code: str, message: str, next_step: str) -> Diagnostic:
 
 def _failed(name: str, error: BaseException) -> Diagnostic:
     if isinstance(error, ModuleNotFoundError) and error.name:
-        module = error.name.partition(".")[0]
-        if module == "llm":
-            return _problem(name, "llm_import", "llm itself is not installed", "python -m pip install 'moryflow[llm]'")
-        text = f"it cannot be imported: the module {module} is missing"
-        return _problem(name, "llm_import", text, f"python -m pip install {module}")
+        top = error.name.partition(".")[0]
+        package = "'moryflow[llm]'" if top == "llm" else top
+        step = f"python -m pip install {package}"
+        return _problem(name, "llm_import", f"it cannot be imported: the module {error.name} is missing", step)
     text = f"it cannot be loaded: {type(error).__name__}: {error}".split("\n", 1)[0]
     return _problem(name, "llm_import", text, f"python -m pip install --upgrade {name}, or moryflow llm remove {name}")
 

@@ -30,6 +30,8 @@ from moryflow_sdk.support.threads import on_daemon_thread
 from .packages import RegisteredModel
 
 PREFIX = "llm/"
+# Parameters that models of packages may have under the same name.
+_SHARED = ("temperature", "top_p", "max_tokens", "reasoning_effort")
 
 
 class LlmModels(BaseProvider):
@@ -223,10 +225,9 @@ def _tool(schema: Any) -> Any:
 
 def _options(request: ModelRequest, model: Any) -> dict[str, Any]:
     """Return the parameters that the model knows by our names, and those that were meant for it alone."""
-    params = request.params
-    ours = {"temperature": params.temperature, "top_p": params.top_p, "max_tokens": params.max_tokens}
-    known = model.Options.model_fields
-    return {name: value for name, value in ours.items() if value is not None and name in known} | dict(params.extra)
+    params, known = request.params, model.Options.model_fields
+    ours = {name: getattr(params, name) for name in _SHARED if name in known}
+    return {name: value for name, value in ours.items() if value is not None} | dict(params.extra)
 
 
 def _error(error: Exception, info: ModelInfo, key: str) -> ModelError:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
 import sqlite3
+import ssl
+import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -172,6 +176,36 @@ def test_a_template_is_a_command_and_counts_as_written_by_somebody_else(llm_host
     result = llm_host.slash(f"/llm:fsspec {file} the letter")
     assert (result.prompt, result.foreign) == ("Be kind.\n\nSummarize: the letter", True)
     assert result.text.endswith("its functions, model are not used")
+
+
+def test_llm_templates_github_loads_from_where_it_says(
+    llm_host: LlmHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a tunnel that ends here: nothing leaves this machine."""
+    name = "raw.githubusercontent.com"
+    openssl = shutil.which("openssl") or pytest.skip("there is no openssl here to make a certificate with")
+    pair = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "cert"), "-subj", f"/CN={name}"]
+    names = ["-addext", f"subjectAltName=DNS:{name}", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    subprocess.run([openssl, "req", "-x509", *names, *pair], check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
+    asked: list[bytes] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        asked.append(connection.recv(65536).partition(b"\r\n")[0])
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        with context.wrap_socket(connection, server_side=True) as inner:
+            asked.append(inner.recv(65536).partition(b"\r\n")[0])
+            inner.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 22\r\n\r\nprompt: 'Say $input.'\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        Thread(target=serve, args=(listener,), daemon=True).start()
+        llm_host.agree("llm-templates-github")
+        assert llm_host.slash("/llm:gh ada/greet hello").prompt == "Say hello."
+    assert asked == [b"CONNECT raw.githubusercontent.com:443 HTTP/1.1", b"GET /ada/llm-templates/main/greet.yaml HTTP/1.1"]
 
 
 def test_a_template_that_cannot_be_loaded_is_an_error_with_the_usage(llm_host: LlmHost) -> None:
