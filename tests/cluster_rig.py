@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import forked_command
 from moryflow.runtime.session import new_turn_id
 from moryflow.store import open_store
 from moryflow.store.postgres.inbox import Inbox
 from moryflow.store.postgres.store import PostgresStore, inbox_of
 
 T = TypeVar("T")
+Worker = forked_command.Running | subprocess.Popen[bytes]
 RULES = [{"domain": "bash", "pattern": "*", "decision": "allow"}]
 MORYFLOW = [sys.executable, "-m", "moryflow"]
 
@@ -96,7 +98,7 @@ class ClusterRig:
     url: str
     lease: float = 2.0
     pause: float = 0.0
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list[Worker])
 
     def __post_init__(self) -> None:
         self.outside = self.home.parent / "outside"
@@ -127,12 +129,11 @@ class ClusterRig:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("MORYFLOW_")}
         return {**kept, "MORYFLOW_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
 
-    def worker(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a worker."""
-        log = (self.home.parent / f"worker{len(self.workers)}.log").open("ab")
-        started = subprocess.Popen(
-            [*MORYFLOW, "worker", *arguments], stdout=log, stderr=log, env=self.environment, cwd=self.vault
-        )
+    def worker(self, *arguments: str) -> Worker:
+        """Start a worker: a process of its own, whose imports are forked."""
+        log = os.open(self.home.parent / f"worker{len(self.workers)}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        streams = [os.open(os.devnull, os.O_RDONLY), log, os.dup(log)]
+        started = forked_command.start([*MORYFLOW, "worker", *arguments], streams, cwd=self.vault, env=self.environment)
         self.workers.append(started)
         return started
 

@@ -14,7 +14,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cluster_rig import ClusterRig
+from cluster_rig import ClusterRig, Worker
 
 STEPS = 4
 AT_ONCE = 24
@@ -54,7 +53,7 @@ async def run(rig: ClusterRig, *, kills: int, workers: int, seed: int = 1) -> Co
     ended: dict[str, str] = {}
     counts = Counter[str]()
     alive = [rig.worker("--concurrency", "8") for _ in range(workers)]
-    paused: list[tuple[float, subprocess.Popen[bytes]]] = []
+    paused: list[tuple[float, Worker]] = []
 
     async def feed() -> None:
         while counts["kills"] + counts["pauses"] < kills:
@@ -74,7 +73,7 @@ async def run(rig: ClusterRig, *, kills: int, workers: int, seed: int = 1) -> Co
 
     async def strike() -> None:
         while counts["kills"] + counts["pauses"] < kills:
-            await asyncio.sleep(chance.uniform(0.05, 0.4))
+            await asyncio.sleep(chance.uniform(0.02, 0.2))
             for until, one in [*paused]:
                 if time.monotonic() > until:
                     paused.remove((until, one))
@@ -82,10 +81,13 @@ async def run(rig: ClusterRig, *, kills: int, workers: int, seed: int = 1) -> Co
                         one.send_signal(signal.SIGCONT)
             place = chance.randrange(workers)
             one = alive[place]
-            if chance.random() < 0.25:
+            kind = chance.random()
+            if kind < 0.75:
                 one.send_signal(signal.SIGSTOP)
-                paused.append((time.monotonic() + chance.uniform(0.5, 2 * rig.lease), one))
+                paused.append((time.monotonic() + chance.uniform(0.05, 2 * rig.lease), one))
                 counts["pauses"] += 1
+                if kind < 0.6:  # it goes on later; the others are replaced, so that two take the same sessions
+                    continue
             else:
                 one.kill()
                 one.wait()
