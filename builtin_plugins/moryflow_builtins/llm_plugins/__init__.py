@@ -95,11 +95,11 @@ def doctor(config: LlmSettings) -> Iterator[tuple[str, str, str]]:
 async def _loaded(ctx: PluginContext) -> tuple[Sequence[LlmPackage], list[Diagnostic]]:
     """Return the packages that are loaded, and why others are not."""
     named = config_of(ctx, LlmSettings).packages
-    why = "under the profile remote" if ctx.profile == "remote" else "in safe mode" if ctx.safe_mode else ""
-    if why and named:
-        return [], [Diagnostic(file=", ".join(named), code="llm_off", message=f"packages of llm are not loaded {why}")]
     if not named:
         return [], []
+    if ctx.profile == "remote":
+        text = "packages of llm are not loaded under the profile remote"
+        return [], [Diagnostic(file=", ".join(named), code="llm_off", message=text)]
     import asyncio
 
     from moryflow_sdk.support.threads import on_daemon_thread

@@ -161,8 +161,8 @@ class GenerationBuilder:
         return await start(plugin_set, context.of, reserved=RESERVED, previous=previous)
 
 
-# Settings that name programs of the user's, which built-in plugins run by themselves; safe mode runs none of them.
-PROGRAMS = (("agents", "runtime", "claudeHooks"), ("agents", "runtime", "checkers"))
+# Settings that name code of the user's, which built-in plugins run by themselves; safe mode runs none of it.
+PROGRAMS = (("agents", "runtime", "claudeHooks"), ("agents", "runtime", "checkers"), ("agents", "runtime", "llmPlugins"))
 
 
 def worse_than(previous: PluginSet, now: PluginSet, tried: Container[str]) -> dict[str, LoadFailure]:

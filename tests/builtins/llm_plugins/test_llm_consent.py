@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import forked_command
 import pytest
+from moryflow import open_host
 
 from .conftest import LlmHost
 
@@ -183,17 +183,20 @@ def test_a_package_that_is_gone_is_named(llm_host: LlmHost) -> None:
     assert "llm__simple_eval" in llm_host.host.tools
 
 
-@pytest.mark.parametrize(
-    ("options", "why"), [({"safe_mode": True}, "in safe mode"), ({"profile": "remote"}, "under the profile remote")]
-)
-async def test_no_package_is_loaded_in_safe_mode_and_for_somebody_far_away(
-    llm_host: LlmHost, options: dict[str, Any], why: str
-) -> None:
+async def test_no_package_is_loaded_for_somebody_far_away(llm_host: LlmHost) -> None:
     """As for the user's own tools (S2.14)."""
-    from moryflow import open_host
-
     llm_host.agree("llm-tools-simpleeval", "llm-echo")
-    async with await open_host(**{**llm_host.options, **options}) as host:
+    async with await open_host(**{**llm_host.options, "profile": "remote"}) as host:
         assert "llm__simple_eval" not in host.tools
         record = next(each for each in host.plugin_set.records if each.name == "llm_plugins")
-        assert f"packages of llm are not loaded {why}" in "".join(record.notes)
+        assert "packages of llm are not loaded under the profile remote" in "".join(record.notes)
+
+
+def test_safe_mode_runs_no_code_of_a_package(llm_host: LlmHost, tmp_path: Path) -> None:
+    """Neither for its tools nor when a doctor looks at it (R12)."""
+    llm_host.write_package("llm-said", "llm_said_safe", TOOL.format(mark=str(tmp_path / "ran"), name="speak", says="one"))
+    llm_host.agree("llm-said")
+    for words in (("tool", "list"), ("doctor",), ("llm", "list")):
+        assert "speak" not in moryflow(llm_host, *words, "--safe-mode").stdout
+    assert not (tmp_path / "ran").exists()
+    assert "speak" in moryflow(llm_host, "doctor").stdout
