@@ -12,9 +12,11 @@ import inspect
 import json
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -98,11 +100,12 @@ class _Boxes:
     """The instances of one toolbox: one for each session, with a thread, because many hold what only their own may use."""
 
     def __init__(self, kind: Any, arguments: Mapping[str, Any]) -> None:
-        self._kind, self._arguments = kind, arguments
+        self._make = partial(kind, **arguments)
         self._open: OrderedDict[str, _Box] = OrderedDict()
+        weakref.finalize(self, _close_all, self._open)  # the generation that offered them has ended
 
     async def call(self, session: str, method: str, args: Mapping[str, Any]) -> Any:
-        box = self._open.pop(session, None) or _Box(lambda: self._kind(**self._arguments))
+        box = self._open.pop(session, None) or _Box(self._make)
         self._open[session] = box
         if len(self._open) > MAX_BOXES:
             self._open.popitem(last=False)[1].close()
@@ -114,6 +117,11 @@ class _Boxes:
                 del self._open[session]
             box.close()
             raise
+
+
+def _close_all(boxes: Mapping[str, _Box]) -> None:
+    for box in boxes.values():
+        box.close()
 
 
 class _Box:

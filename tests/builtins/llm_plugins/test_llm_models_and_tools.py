@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gc
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -221,6 +224,25 @@ def test_a_toolbox_that_hangs_is_given_up_and_the_next_call_gets_a_new_one(own: 
     own.run("more", [{"calls": [{"name": "llm__Counter_later", "arguments": {"number": 7}}]}, "ok"], session=session)
     assert own.until("tool.result", tool="llm__Counter_later").data["output"] == "7"
     module().gate.set()
+
+
+def test_a_toolbox_ends_with_the_generation_that_offered_it(own: LlmHost) -> None:
+    """A reload after each save would leave a thread behind otherwise."""
+    session = own.session()
+    own.run("count", [{"calls": [{"name": "llm__Counter_later", "arguments": {}}]}, "ok"], session=session)
+    assert toolbox_threads()
+    own.agree("llm-own", "llm-tools-simpleeval")
+    assert own.wait(own.host.refresh())
+    ending = time.monotonic() + 20
+    while toolbox_threads() and time.monotonic() < ending:
+        gc.collect()
+        time.sleep(0.05)
+    assert not toolbox_threads()
+
+
+def toolbox_threads() -> list[threading.Thread]:
+    """The threads on which toolboxes run."""
+    return [each for each in threading.enumerate() if each.name == "moryflow-llm-toolbox"]
 
 
 def test_a_fragment_may_have_a_source_and_a_picture(own: LlmHost) -> None:
