@@ -29,9 +29,12 @@ import asyncio, json, os
 from moryflow_sdk import *
 
 class Steps(BaseProvider):
-    """``steps:N``: call the tool `work` N times, one after another, then say done; ``asks:N``: `danger` in its place."""
+    """``steps:N``: call the tool `work` N times, one after another, then say done; ``asks:N``: `danger` in its place.
+
+    ``types:N``: write N pieces of text, two a second.
+    """
     name = "steps"
-    prefixes = ("steps:", "asks:", "again:")
+    prefixes = ("steps:", "asks:", "again:", "types:")
 
     def find(self, model):
         kind, _, count = model.partition(":")
@@ -43,6 +46,13 @@ class Steps(BaseProvider):
         after = request.messages[prompts[-1]:]
         done = sum(message.role == "tool" for message in after)
         mark = after[0].text.split()[-1]
+        if kind == "types" and request.purpose != "title":
+            yield ReasoningDelta(text="hm")
+            for number in range(int(count)):
+                yield TextDelta(text=f"{number} é𝄞 ")
+                await asyncio.sleep(0.5)
+            yield Finished(reason="stop", usage=Usage(input=10, output=1))
+            return
         if request.purpose == "title" or done >= int(count):
             yield TextDelta(text="done")
             yield Finished(reason="stop", usage=Usage(input=10, output=1))

@@ -25,6 +25,7 @@ from moryflow.store.postgres.inbox import Inbox, WaitingPrompt, WorkerRow
 from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError
 from moryflow.store.records import RunRow
 
+from .live import LiveSender
 from .queue import WorkQueue
 from .schedules import begin_due
 
@@ -67,6 +68,7 @@ class TurnWorker:
         await self._queue.install()
         await self._inbox.wake_all()
         self._host.throttle = self._inbox
+        LiveSender(self._host.bus, self._inbox.wakes.tell)
         ticking = asyncio.create_task(self._tick(stopping))
         handing_over = asyncio.create_task(self._hand_over(stopping))
         try:

@@ -13,6 +13,7 @@ from typing import Any
 from moryflow_sdk import Event, MoryflowError
 
 from moryflow.base.events import now
+from moryflow.cluster.live import publish_live
 from moryflow.runtime.session import Session, new_turn_id
 from moryflow.store import SessionBusy
 from moryflow.store.postgres.inbox import Inbox
@@ -34,6 +35,7 @@ class ClusterService(Service):
         super().__init__(*given)
         self._inbox = inbox
         self.owners = Owners(self.host.store, inbox)
+        inbox.wakes.heard = lambda message: publish_live(message, self.host.bus, self.events.over)
         self._awaited: dict[str, asyncio.Future[End]] = {}
         self._watching: asyncio.Task[None] | None = None
 

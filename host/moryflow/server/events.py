@@ -124,7 +124,9 @@ class EventFollower:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe = lambda: None
         self.partial: dict[str, dict[str, str]] = {}
-        """By session, the message that a turn of this process is writing."""
+        """By session, the message that a turn is writing."""
+        self.over: deque[str] = deque(maxlen=1000)
+        """The last answers that are whole; what was said while they were written comes too late."""
         self._stopped = asyncio.Event()
 
     @property
@@ -193,6 +195,9 @@ class EventFollower:
 
     def _deliver(self, event: Event) -> None:
         self.head = event.seq or self.head
+        if event.type in ("step.finish", "turn.finish"):
+            self.over.append(str(event.data.get("node")))
+            self.partial.pop(event.session, None)
         if event.parent is not None:
             self._parents[event.session] = event.parent
         data: bytes | None = None

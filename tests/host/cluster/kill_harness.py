@@ -54,6 +54,7 @@ async def run(rig: ClusterRig, *, kills: int, workers: int, seed: int = 1) -> Co
     counts = Counter[str]()
     alive = [rig.worker("--concurrency", "8") for _ in range(workers)]
     paused: list[tuple[float, Worker]] = []
+    late: list[Worker] = []
 
     async def feed() -> None:
         while counts["kills"] + counts["pauses"] < kills:
@@ -79,6 +80,12 @@ async def run(rig: ClusterRig, *, kills: int, workers: int, seed: int = 1) -> Co
                     paused.remove((until, one))
                     with suppress(ProcessLookupError):
                         one.send_signal(signal.SIGCONT)
+                    if one not in alive:  # it has work that others took, and then no place any more
+                        late.append(one)
+            while len(late) > workers:
+                counts["kills"] += 1
+                late[0].kill()
+                late.pop(0).wait()
             place = chance.randrange(workers)
             one = alive[place]
             kind = chance.random()

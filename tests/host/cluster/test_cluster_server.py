@@ -120,3 +120,18 @@ async def test_a_user_reads_and_changes_only_their_own_sessions(cluster: Cluster
     with server(cluster) as said, pytest.raises(ClientError, match="token"):
         await (await connect(said["url"], bob)).sessions()
     assert "ada" in cluster.command("serve", "tokens", "list").stdout
+
+
+async def test_an_answer_is_read_while_a_worker_writes_it(cluster: ClusterRig):
+    """As on one machine: its pieces come before the step ends, in order and each once, and none after it (D87)."""
+    cluster.worker()
+    with server(cluster) as said:
+        client = await client_of(said)
+        session = client.session_of((await client.new_session(model="types:4"))["id"])
+        events = [event async for event in session.stream("go m")]
+    kinds = [event.type for event in events]
+    pieces = [str(event.data["text"]) for event in events if event.type == "text.delta"]
+    assert len(pieces) >= 3 and "".join(pieces) == "".join(f"{number} é𝄞 " for number in range(4))
+    whole = kinds.index("step.finish")
+    assert {"message.start", "reasoning.delta", "message.end"} <= set(kinds[:whole])
+    assert not {"message.start", "text.delta"} & set(kinds[whole:])

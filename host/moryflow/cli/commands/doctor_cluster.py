@@ -36,6 +36,7 @@ async def examine(url: str, outputs: str) -> list[DoctorFinding]:
         return [DoctorFinding("extras", "bad", "psycopg is not installed", "python -m pip install 'moryflow[postgres]'")]
     from moryflow.store.postgres.database import PostgresDatabase
     from moryflow.store.postgres.inbox import Inbox
+    from moryflow.store.postgres.wakes import Wakes
 
     found = [_extras()]
     try:
@@ -43,7 +44,7 @@ async def examine(url: str, outputs: str) -> list[DoctorFinding]:
         try:
             found += database.run(lambda db: list(_database(db, database.where)))
             if found[-1].state == "ok":
-                inbox = Inbox(database)
+                inbox = Inbox(database, Wakes(database))
                 found += database.run(lambda db: list(_sessions(db)))
                 workers, depth = await inbox.workers(), await inbox.depth()
                 found += [*_workers(workers), *_waiting(workers, depth)]

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .database import PostgresConnection, PostgresDatabase
+from .wakes import Wakes
 
 _ASK = "UPDATE sessions SET asked = asked + 1, asked_at = clock_timestamp(), state = 'work' WHERE id = ?"
 _NEXT = """SELECT turn, body FROM prompts WHERE session = ? AND ended IS NULL ORDER BY number LIMIT 1"""
@@ -86,8 +87,9 @@ class Schedule(NamedTuple):
 class Inbox:
     """The prompts of all sessions of one PostgreSQL store."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, wakes: Wakes) -> None:
         self._database = database
+        self.wakes = wakes
 
     async def add(
         self, session: str, turn: str, body: Mapping[str, Any], *, key: str = "", owner: str = "", line_up: bool = True

@@ -55,7 +55,7 @@ class PostgresStore(SqlStore):
         self._worker = worker
         self._lease = lease
         self._outputs = Outputs(database, outputs)
-        self._wakes = Wakes(database)
+        self.wakes = Wakes(database)
         self._held: tuple[float, frozenset[str]] = (0.0, frozenset())
         self._releasing: dict[str, Future[None]] = {}
 
@@ -115,7 +115,7 @@ class PostgresStore(SqlStore):
 
         taken = await self._database.write(work)
         return PostgresSessionLock(
-            self._database, taken, [], TreeEnd(0, ""), self._when_released, self._wakes, lease=self._lease
+            self._database, taken, [], TreeEnd(0, ""), self._when_released, self.wakes, lease=self._lease
         )
 
     async def hold(self, session_id: str, *, wait: float = 0) -> PostgresSessionLock:
@@ -139,7 +139,7 @@ class PostgresStore(SqlStore):
         return self._lock(row, path, end)
 
     def _lock(self, row: SessionRow, path: list[Node], end: TreeEnd) -> PostgresSessionLock:
-        return PostgresSessionLock(self._database, row, path, end, self._when_released, self._wakes, lease=self._lease)
+        return PostgresSessionLock(self._database, row, path, end, self._when_released, self.wakes, lease=self._lease)
 
     async def _given_back(self) -> None:
         """Wait until the leases that this process has let go are free in the database too."""
@@ -175,7 +175,7 @@ class PostgresStore(SqlStore):
         return await self._database.read(lambda db: db.execute(_EVENT_SPAN).fetchone())  # type: ignore[arg-type]
 
     async def wait_for_events(self, seconds: float) -> None:
-        await self._wakes.wait(seconds)
+        await self.wakes.wait(seconds)
 
     def identity(self) -> object:
         return self._identity
@@ -266,4 +266,4 @@ def _index(to: PostgresConnection, session: str) -> None:
 
 def inbox_of(store: object) -> Inbox | None:
     """Return the inbox of a store, or ``None`` if it is not in PostgreSQL."""
-    return Inbox(store._database) if isinstance(store, PostgresStore) else None
+    return Inbox(store._database, store.wakes) if isinstance(store, PostgresStore) else None

@@ -1,4 +1,4 @@
-"""Says at once, over the database, that something was stored; who misses it finds it by looking.
+"""Says at once, over the database, that something was stored, and what is never stored; who misses it finds it by looking.
 
 The message is sent after a commit, never in it: PostgreSQL lets only one transaction with messages commit at a time. Waiting
 for it needs a connection of its own that PgBouncer does not share; where none can be had, looking is all there is.
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 
 import psycopg
 
@@ -17,7 +18,7 @@ from moryflow.store.protocol import StoreError
 
 from .database import PostgresDatabase
 
-CHANNEL = "moryflow_stored"
+CHANNEL, LIVE = "moryflow_stored", "moryflow_live"
 # Seconds in which the commits of a process share one message.
 _GATHER = 0.01
 _FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0
@@ -32,6 +33,8 @@ class Wakes:
         self._listening: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stored = asyncio.Event()
+        self.heard: Callable[[str], None] = lambda _: None
+        """Called on the loop with each text that another process sent."""
 
     def send(self) -> None:
         """Tell all processes, soon, that something was stored."""
@@ -44,6 +47,15 @@ class Wakes:
         self._sending = False
         with contextlib.suppress(StoreError):  # others look by themselves
             self._database.run(lambda to: to.execute(f"NOTIFY {CHANNEL}"))
+
+    def tell(self, text: str) -> None:
+        """Send a text of at most 7,999 bytes to all processes that wait; nothing of it is stored."""
+        if not self._database.closed:
+            self._database.submit(lambda: self._tell(text))
+
+    def _tell(self, text: str) -> None:
+        with contextlib.suppress(StoreError):
+            self._database.run(lambda to: to.execute("SELECT pg_notify(?, ?)", (LIVE, text)))
 
     async def wait(self, seconds: float) -> None:
         """Wait until somebody says that something was stored, at most `seconds`."""
@@ -59,12 +71,15 @@ class Wakes:
         pause = _FIRST_PAUSE
         while not self._database.closed:
             with contextlib.suppress(psycopg.Error), self._database.connect() as connection:
-                connection.execute(f"LISTEN {CHANNEL}".encode())
+                connection.execute(f"LISTEN {CHANNEL}; LISTEN {LIVE}".encode())
                 pause = _FIRST_PAUSE
                 while not self._database.closed:
-                    for _ in connection.notifies(timeout=1.0, stop_after=1):
+                    for told in connection.notifies(timeout=1.0, stop_after=1):
                         with contextlib.suppress(RuntimeError):  # the loop has ended
                             assert self._loop is not None
-                            self._loop.call_soon_threadsafe(self._stored.set)
+                            if told.channel == LIVE:
+                                self._loop.call_soon_threadsafe(self.heard, told.payload)
+                            else:
+                                self._loop.call_soon_threadsafe(self._stored.set)
             time.sleep(0.0 if self._database.closed else pause)
             pause = min(pause * 2, _MAX_PAUSE)
