@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -189,6 +190,39 @@ assert mine == {"moryflow", "moryflow.testing", "moryflow.testing.plugin"}, mine
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CLOCKS = """
+    import datetime as dt
+    import time
+    from datetime import datetime
+    from time import monotonic
+
+    from moryflow_sdk import hookimpl, tool
+
+    STARTED = monotonic()
+
+    @tool(domain="read")
+    def age() -> str:
+        past = dt.datetime.fromtimestamp(0)
+        assert isinstance(past, datetime) and isinstance(datetime.now(), dt.datetime)
+        return f"{time.time():.0f} {datetime.now(dt.timezone.utc).timestamp():.0f} {monotonic() - STARTED:.0f}"
+
+    @hookimpl
+    def tools():
+        return [age]
+"""
+
+
+def test_code_that_asks_the_clock_sees_time_pass(moryflow: IsolatedHost) -> None:
+    """``time`` and ``datetime`` in the plugin's modules, and nowhere else (CONTRACT 3)."""
+    moryflow.plugin(CLOCKS, "clocks")
+    before = [int(number) for number in moryflow.call_tool("age").result.output.split()]
+    real = time.time, time.monotonic
+    moryflow.advance(86_400)
+    after = [int(number) for number in moryflow.call_tool("age").result.output.split()]
+    assert all(86_399 <= late - early < 87_000 for early, late in zip(before, after, strict=True))
+    assert (time.time, time.monotonic) == real
 
 
 def test_a_session_is_compacted_on_demand(moryflow: IsolatedHost) -> None:

@@ -24,6 +24,8 @@ from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 from moryflow.base.builtins import BUILTINS
 from moryflow.config import merged
 
+from .clock import PluginClock
+
 PLUGINS = "moryflow.plugins"
 EntryPoints = Mapping[str, Mapping[str, str]]
 """Group → name → value, as in ``[project.entry-points]``."""
@@ -97,6 +99,7 @@ class IsolatedHost:
         self._config: dict[str, Any] = {}
         self._on_path: list[str] = []
         self._loop: MovableLoop | None = None
+        self._clock = PluginClock()
         self._host: Any = None
         for folder in (home, vault):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -231,9 +234,10 @@ class IsolatedHost:
         raise TimeoutError(f"no {type} with {data} in {TIMEOUT:g} s; there were {[event.type for event in self.events]}")
 
     def advance(self, seconds: float) -> None:
-        """Set the clock of the host's loop ahead, so that the pause before a model is asked again ends, for example.
+        """Set the clock ahead: that of the host's loop, and that of plugins which ask :mod:`time` or :mod:`datetime`.
 
-        What :mod:`time` and :mod:`datetime` say does not change; see :class:`~moryflow.testing.isolated.MovableLoop`.
+        The pause before a model is asked again ends, for example, and a plugin's cache grows old. Time stamps of the host,
+        ages of files and deadlines of plain functions do not change; see :class:`~moryflow.testing.isolated.MovableLoop`.
         """
         loop = self._running_loop()
 
@@ -241,6 +245,9 @@ class IsolatedHost:
             loop.advance(seconds)
 
         self.wait(pass_by())
+        plugins = [plugin for plugin in self.host.plugin_set.plugins.values() if plugin.tier != "builtin"]
+        names = (getattr(plugin.object, "__name__", None) or type(plugin.object).__module__ for plugin in plugins)
+        self._clock.advance(names, seconds)
 
     def compact(self, session: Any, focus: str = "") -> Mapping[str, Any]:
         """Compact a session from :meth:`session` now, as ``/compact`` does; return what was done.
@@ -316,6 +323,7 @@ class IsolatedHost:
     def close(self) -> None:
         """Close the host and end its loop."""
         scripted_models.by_home.pop(self.home, None)
+        self._clock.restore()
         while self._on_path:
             sys.path.remove(self._on_path.pop())
         host, self._host = self._host, None
