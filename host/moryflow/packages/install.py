@@ -190,17 +190,27 @@ class Synced:
 
 
 def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
-    """Install what is locked and missing or different, exactly as the user agreed to it. Unlocked packages stay."""
-    found, known = drifts(manager.home), manager.lock.read()
+    """Install what is locked and missing or different, exactly as the user agreed to it. Unlocked packages stay.
+
+    What an interrupted installation brought along is removed.
+    """
+    found, known, noted = drifts(manager.home), manager.lock.read(), manager.lock.interrupted()
     done: list[Synced] = []
     with nullcontext() if dry_run else manager.exclusive():
+        there = installed_packages()
+        if noted is not None and (new := [name for name in noted.new if name in there and name not in known]):
+            names, why = ", ".join(new), "it came with an installation that was interrupted"
+            done.append(_step(names, names, "remove", why, None if dry_run else lambda: manager.installer.uninstall(*new)))
         for drift in found:
             if drift.kind == "unlocked":
                 done.append(Synced(drift.name, "left", f"{drift.text}: {drift.next_step}", False))
+            if drift.kind in ("unlocked", "interrupted"):
                 continue
             entry = known[drift.name if "/" in drift.name else normal(drift.name)]
             what, verb = f"{entry.name} {entry.version}".rstrip(), "install" if drift.kind == "missing" else "reinstall"
             done.append(_step(entry.name, what, verb, drift.text, None if dry_run else partial(_restore, entry, manager)))
+        if noted is not None and not dry_run and all(item.action != "failed" for item in done):
+            manager.lock.note(None)
     return done
 
 

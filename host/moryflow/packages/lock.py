@@ -190,6 +190,13 @@ class InstallResult:
         return tuple(self.entry.plugins)
 
 
+class Interrupted(NamedTuple):
+    """A note that an installation has begun: the package, and the names that were not installed before."""
+
+    name: str
+    new: list[str]
+
+
 class Lockfile:
     """Reads and writes the lock. Only commands that the user typed write it."""
 
@@ -201,13 +208,28 @@ class Lockfile:
 
         :raises ConfigError: the file cannot be read, or a newer Moryflow wrote it.
         """
+        return self._content()[0]
+
+    def interrupted(self) -> Interrupted | None:
+        """Return the installation that began and has neither ended nor been taken back; ``None`` while one still runs."""
+        noted = self._content()[1]
+        if noted is None:
+            return None
+        try:
+            with InstallLock(self.path.parent):
+                return noted
+        except Busy:
+            return None
+
+    def _content(self) -> tuple[dict[str, Locked], Interrupted | None]:
         try:
             content = json.loads(self.path.read_bytes())
             if content["v"] != _VERSION:
                 raise ConfigError("it was written by a newer Moryflow", where=str(self.path), next_step="update moryflow")
-            return {_key(name): _entry(name, item) for name, item in content["installed"].items()}
+            known = {_key(name): _entry(name, item) for name, item in content["installed"].items()}
+            return known, Interrupted(*content["installing"]) if "installing" in content else None
         except FileNotFoundError:
-            return {}
+            return {}, None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             hint = "restore it, or move it away and agree again: moryflow plugin enable NAME"
             line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
@@ -222,13 +244,18 @@ class Lockfile:
         """Remove the line of an installation."""
         self._change(lambda known: {key: item for key, item in known.items() if key != _key(name)})
 
-    def _change(self, change: Callable[[dict[str, Locked]], dict[str, Locked]]) -> None:
+    def note(self, installing: Interrupted | None) -> None:
+        """Note an installation that begins; ``None`` when it was taken back. A change of the lines removes the note too."""
+        self._change(lambda known: known, installing)
+
+    def _change(self, change: Callable[[dict[str, Locked]], dict[str, Locked]], installing: Interrupted | None = None) -> None:
         from moryflow.base.atomic_write import locked, write_atomically
 
         with locked(self.path):
             known = change(self.read())
             rows = {item.name: dict(zip(item._fields[1:], item[1:], strict=True)) for _, item in sorted(known.items())}
-            text = json.dumps({"v": _VERSION, "installed": rows}, indent=2, ensure_ascii=False)
+            more = {"installing": installing} if installing else {}
+            text = json.dumps({"v": _VERSION, "installed": rows, **more}, indent=2, ensure_ascii=False)
             write_atomically(self.path, f"{text}\n".encode())
 
 
@@ -267,7 +294,7 @@ def _key(name: str) -> str:
 class Drift(NamedTuple):
     """One difference between the lock and what is installed.
 
-    :param kind: ``missing``, ``version``, ``content`` or ``unlocked``.
+    :param kind: ``missing``, ``version``, ``content``, ``unlocked`` or ``interrupted``.
     """
 
     name: str
@@ -282,16 +309,20 @@ def drifts(home: Path, *, content: bool = True) -> list[Drift]:
     :param content: compare the content of the installed files too, which reads all of them.
     :raises ConfigError: the lock cannot be read.
     """
-    points = installed(home / "cache")
-    known, there = Lockfile(home).read(), dict[str, "Distribution"]()
+    lock, points = Lockfile(home), installed(home / "cache")
+    known, there = lock.read(), dict[str, "Distribution"]()
     if content:
         from .distributions import installed_packages
 
         there = installed_packages()
     versions = {normal(point.dist): point.version for point in points}
     found = [drift for entry in known.values() if (drift := _drift(entry, versions, there, home, content=content))]
+    noted = lock.interrupted()
+    if noted is not None:
+        text = f"the installation of {noted.name} was interrupted, and it may be incomplete"
+        found.insert(0, Drift(noted.name, "interrupted", text, "moryflow plugin sync"))
     for item in points if known else ():
-        if normal(item.dist) not in known:
+        if normal(item.dist) not in known and (noted is None or normal(item.dist) not in noted.new):
             hint = f"moryflow plugin enable {item.name}, or moryflow plugin uninstall {item.name}"
             text = f"{item.dist} {item.version} is installed, but nobody agreed to it (it is not in plugins.lock)"
             found.append(Drift(item.dist, "unlocked", text, hint))

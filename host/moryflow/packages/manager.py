@@ -28,7 +28,7 @@ from . import InstallError
 from .distributions import PluginPackage, installed_packages, package_in_folder, package_in_wheel, start_files
 from .installer import HOST, Installer
 from .inventory import Row
-from .lock import FILE, InstallLock, Locked, Lockfile, PackageOrigin, entry_for, plugin_named
+from .lock import FILE, InstallLock, Interrupted, Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 
 if TYPE_CHECKING:
     from moryflow.plugins.preflight.prober import ProbeVerdict
@@ -154,7 +154,7 @@ class Manager:
     def put(self, ready: Ready, source: PackageOrigin, also: Sequence[tuple[str, str]]) -> Locked:
         """Install the package that was shown, try it, and write it to the lock; return its line of the lock.
 
-        If this fails, the version before is put back. After a kill, the lock differs from what is installed, and says so.
+        If this fails, the version before is put back. If it is interrupted, the lock has a note of it.
 
         :param source: where it comes from, as the user named it.
         :raises DoesNotLoad: it does not load.
@@ -163,6 +163,8 @@ class Manager:
         name = ready.package.name
         before = {known: item.version for known, item in installed_packages().items()}
         with self.exclusive():
+            new = [each for each in map(normal, (name, *dict(also))) if each not in before]
+            self.lock.note(Interrupted(name, new))
             try:
                 package = self._install(ready, also)
                 notes = self._try(package.name, package.version, updated=normal(name) in before)
@@ -239,7 +241,7 @@ class Manager:
     def _put_back(self, name: str, before: Mapping[str, str], error: Exception) -> None:
         """Install what was installed before, from where the lock says that it came from, and remove what came along.
 
-        :raises InstallError: that failed too.
+        :raises InstallError: that failed too; the note in the lock stays.
         """
         now, own = installed_packages(), normal(name)
         entry = self.lock.read().get(own) if own in before else None
@@ -255,6 +257,7 @@ class Manager:
         except InstallError as other:
             problem = f"{error}\n{name} cannot be put back as it was: {other.message}"
             raise InstallError(problem, where=other.where, next_step="moryflow plugin sync") from error
+        self.lock.note(None)
 
     def restore(self, entry: Locked) -> None:
         """Install the package of one line of the lock.
