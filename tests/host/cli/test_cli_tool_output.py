@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_an_error_and_a_hint_are_measured_in_columns() -> None:
 
 
 def test_a_diff_has_line_numbers_and_its_syntax() -> None:
-    """In colours that can be read on a light and on a dark background; what goes on below belongs to its line (issue 41)."""
+    """Only the signs have a colour: words are readable anywhere; what goes on below belongs to its line (issue 41)."""
     diff = (
         "vault:/a.py: +1 -1 lines\n@@ -9,3 +9,3 @@\n def f():\n-    return 'some text that is long enough'\n+    return 2\n x"
     )
@@ -72,17 +73,10 @@ def test_a_diff_has_line_numbers_and_its_syntax() -> None:
     rows = lines(tool="edit", diff=diff)
     assert rows[0] == "  │ a.py: +1 -1 lines" and max(map(len, rows)) <= 42
     styled = list(painted(rows))
-    assert ("def", "\x1b[35m") in styled[1] and ("f", "\x1b[1m") in styled[1]
-    assert ("- ", "\x1b[1;31m") in styled[2] and styled[3] == [("  ┊ long enough'", "\x1b[31m")]
-    assert {style for row in styled for _, style in row} <= {
-        "",
-        "\x1b[2m",
-        "\x1b[1m",
-        "\x1b[31m",
-        "\x1b[35m",
-        "\x1b[1;31m",
-        "\x1b[1;32m",
-    }
+    assert ("def", "\x1b[1m") in styled[1] and ("f", "\x1b[1m") in styled[1]
+    assert ("- ", "\x1b[1;31m") in styled[2] and styled[3] == [("  ┊ long enough'", "")]
+    coloured = {text for row in styled for text, style in row if re.search(r"3\dm", style.removeprefix("\x1b[3m"))}
+    assert coloured == {"- ", "+ "}
 
 
 def test_progress_is_the_last_line_in_its_place() -> None:

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _NARROWEST = 20
-# Styles of code by kind of token. Of the sixteen colours of a terminal only red and magenta can be read on light and on dark
-# backgrounds; green, yellow, cyan and blue fall below a contrast of 3 on one of the two. Weight and slant do the rest.
+# Styles of code by kind of token. None of the sixteen colours of a terminal has a contrast of 4.5 on light and on dark in every
+# theme, so words have the terminal's own colour, and weight and slant tell them apart.
 _CODE = {
-    "Comment": "dim italic", "Keyword": "magenta", "Literal.String": "italic", "Name.Function": "bold", "Name.Class": "bold",
-    "Name.Decorator": "magenta", "Generic.Deleted": "red", "Generic.Inserted": "bold", "Generic.Heading": "bold",
-    "Generic.Subheading": "dim",
+    "Comment": "dim italic", "Keyword": "bold", "Literal.String": "italic", "Name.Function": "bold", "Name.Class": "bold",
+    "Generic.Inserted": "bold", "Generic.Heading": "bold", "Generic.Subheading": "dim",
 }  # fmt: skip
 _STYLES = {
     "markdown.h1": "bold underline", "markdown.h2": "bold", "markdown.h3": "bold", "markdown.h4": "bold italic",

@@ -300,7 +300,7 @@ class TerminalView:
         room = screen()[0] - 1 - len(head) - len(took)
         name, _, args = cut(shown, room).partition(" ")
         colour = RED if failed(data) else ""
-        pieces = [[(head, colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM)]]
+        pieces = [[(head.removesuffix("• "), ""), ("• ", colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM)]]
         found = output_lines(data, screen()[0] - len(indent) - 3, self._hint(data))
         if data.get("diff") and data["status"] == "ok":
             pieces += ([(indent, ""), *row] for row in painted(line for line, _ in found.lines))

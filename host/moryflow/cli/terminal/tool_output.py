@@ -52,7 +52,7 @@ def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLi
     lines = [_as_printed(line) for line in kept.rstrip().split("\n")] if kept.strip() else []
     style, most = DIM, OUTPUT_LINES
     if at_end := failed(result):  # of a command, the last lines tell why; of an error, all do
-        style, command = RED, bool(result.get("title"))
+        style, command = "", bool(result.get("title"))
         if not command:
             said = "\n".join(lines).removeprefix(f"{result['status']}: ")
             lines, at_end, most = rows_in(f"{result['status']}: {said}", columns), False, ERROR_LINES
