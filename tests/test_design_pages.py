@@ -53,7 +53,7 @@ def test_what_is_no_id_is_left_alone(text: str) -> None:
 
 
 def test_product_code_and_user_pages_name_no_ids() -> None:
-    """They say the thing itself; ids stand in tests, and docs/design/requirements.md says what they mean."""
+    """They say the thing itself; ids stand in tests, and tests/requirements.md says what they mean."""
     pages = [path for path in USER_PAGES if DESIGN not in path.parents]
     named = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
@@ -66,7 +66,7 @@ def test_product_code_and_user_pages_name_no_ids() -> None:
 
 def test_every_id_in_a_test_can_be_looked_up() -> None:
     """requirements.md explains each id that a test names, and none that nobody names."""
-    page = (DESIGN / "requirements.md").read_text(encoding="utf-8")
+    page = (ROOT / "tests" / "requirements.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^- \*\*(S\d\.\d+|[DR]\d+)\*\* ", page, re.MULTILINE))
     used = {name for path in (ROOT / "tests").rglob("*.py") for name in ids(path.read_text(encoding="utf-8"))}
     assert explained == used
