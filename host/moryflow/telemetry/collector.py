@@ -88,6 +88,10 @@ class Collector(NamedTuple):
         from moryflow_sdk.chat_completions.transport import HttpClient, tls_context
 
         body = json.dumps(document(spans, environ), separators=(",", ":")).encode()
+        if self.headers.get("content-encoding") == "gzip":
+            import gzip
+
+            body = gzip.compress(body)
         endpoint = Endpoint(self.url, "the collector", headers=self.headers, timeout=self.timeout)
         answer, status = b"", 0
         try:
@@ -151,7 +155,11 @@ def collector_of(environ: Mapping[str, str], setting: str | None, given: str | N
     headers: dict[str, str] = {}
     for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
         headers |= {key.lower(): value for key, value in _pairs(environ.get(name, "")).items()}
+    packed = environ.get("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION") or environ.get("OTEL_EXPORTER_OTLP_COMPRESSION") or "none"
+    if packed not in ("gzip", "none"):
+        raise ConfigError("this is no compression; it is gzip or none", where=f"OTEL_EXPORTER_OTLP_COMPRESSION={packed}")
     know(headers.values())  # they hold keys, which no message must repeat
+    headers |= {"content-encoding": "gzip"} if packed == "gzip" else {}
     limit = environ.get("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") or environ.get("OTEL_EXPORTER_OTLP_TIMEOUT") or str(TIMEOUT)
     if not limit.isdecimal() or not int(limit):
         raise ConfigError("this is no number of milliseconds", where=f"OTEL_EXPORTER_OTLP_TIMEOUT={limit}")

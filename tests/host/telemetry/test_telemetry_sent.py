@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import socket
@@ -80,6 +81,17 @@ async def test_the_environment_is_honoured(rig, collector) -> None:
     told = attributes(resource.resource)
     assert (told["service.name"], told["team"]) == ("agents", "a,b")
     assert {span.trace_id.hex() for span in collector.spans} == {"a" * 32}
+
+
+async def test_a_collector_gets_less_where_the_environment_asks_for_it(rig, collector) -> None:
+    """`OTEL_EXPORTER_OTLP_COMPRESSION`; another value than gzip and none is refused (D, telemetry)."""
+    turned_on(rig, collector.url)
+    rig.environ = {"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
+    await turn(rig, "an answer")
+    assert collector.headers[0]["content-encoding"] == "gzip"
+    assert flat(read(gzip.decompress(collector.bodies[0])))
+    with pytest.raises(ConfigError, match="gzip or none"):
+        collector_of({"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": "zstd"}, "http://s:3")
 
 
 def test_which_address_wins() -> None:
