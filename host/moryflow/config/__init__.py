@@ -212,6 +212,7 @@ class FolderSettings(NamedTuple):
     model: str = ""
     agent: str = ""
     rules: tuple[Rule, ...] = ()
+    queue: str = ""
 
 
 def read_folders(layer: Layer) -> tuple[list[FolderSettings], list[Problem]]:
@@ -230,8 +231,9 @@ def read_folders(layer: Layer) -> tuple[list[FolderSettings], list[Problem]]:
             said = f"{'.'.join(place)}.rules must be a list of rules"
             problems.append(layer.problem(place, said, code="rule_invalid", fatal=True))
             rules = [_asking(layer, said, layer.position(place)[0])]
-        model, agent = (value if isinstance(value := given.get(key), str) else "" for key in ("model", "agent"))
-        folders.append(FolderSettings(Path(os.path.realpath(Path(name).expanduser())), model, agent, tuple(rules)))
+        keys = ("model", "agent", "queue")
+        model, agent, queue = (value if isinstance(value := given.get(key), str) else "" for key in keys)
+        folders.append(FolderSettings(Path(os.path.realpath(Path(name).expanduser())), model, agent, tuple(rules), queue))
     return folders, problems
 
 
@@ -378,6 +380,10 @@ class Config:
                 if value := getattr(entry, key):
                     return value
         return self.get(dotted_key)
+
+    def queue_of(self, vault: str | Path) -> str:
+        """Return the queue of workers that take sessions of the folder `vault`; empty if none is set."""
+        return next((entry.queue for entry in reversed(self.folders(vault)) if entry.queue), "")
 
     @property
     def files(self) -> list[Path]:

@@ -33,6 +33,7 @@ class FolderEntry(Settings):
     model: Annotated[str, Meta("the model of sessions there")] = ""
     agent: Annotated[str, Meta("the agent of new sessions there")] = ""
     rules: Annotated[Any, Meta("permission rules there, after those of `agents.runtime.permission`")] = ()
+    queue: Annotated[str, Meta("the workers that take sessions there, where `store.url` is set")] = ""
 
 
 class RootSettings(Settings):

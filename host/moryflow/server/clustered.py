@@ -66,7 +66,8 @@ class ClusterService(Service):
         }  # fmt: skip
         owner = (await self._inbox.owners([session.id])).get(session.id, "")
         key, line_up = wanted.options.key, wanted.queue
-        turn = await self._inbox.add(session.id, new_turn_id(), body, key=key, owner=owner, line_up=line_up)
+        there = self.host.config.queue_of(session.row.vault)
+        turn = await self._inbox.add(session.id, new_turn_id(), body, key=key, owner=owner, line_up=line_up, queue=there)
         self.let_go(session)
         if not turn:
             message = f"session {session.id} is working on another prompt"

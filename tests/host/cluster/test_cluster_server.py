@@ -135,3 +135,20 @@ async def test_an_answer_is_read_while_a_worker_writes_it(cluster: ClusterRig):
     whole = kinds.index("step.finish")
     assert {"message.start", "reasoning.delta", "message.end"} <= set(kinds[:whole])
     assert not {"message.start", "text.delta"} & set(kinds[whole:])
+
+
+async def test_a_folder_has_workers_of_its_own(cluster: ClusterRig):
+    """`folders.NAME.queue`: only a worker that listens to the queue takes its sessions (D87)."""
+    file = cluster.home / "config.jsonc"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "folders": {str(cluster.vault): {"queue": "notes"}}}))
+    cluster.worker()
+    with server(cluster) as said:
+        client = await client_of(said)
+        session = (await client.new_session(model="steps:1"))["id"]
+        turn = (await client.prompt(session, "go m"))["turn"]
+        await cluster.until(cluster.inbox.workers)
+        assert list(await cluster.inbox.depth()) == ["notes"] and cluster.effects() == []
+        cluster.worker("--queue", "notes")
+        assert (await client.turn_result(session, turn))["end_reason"] == "completed"
+    assert cluster.effects() == [("m", 1)]

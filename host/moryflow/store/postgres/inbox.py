@@ -92,11 +92,20 @@ class Inbox:
         self.wakes = wakes
 
     async def add(
-        self, session: str, turn: str, body: Mapping[str, Any], *, key: str = "", owner: str = "", line_up: bool = True
+        self,
+        session: str,
+        turn: str,
+        body: Mapping[str, Any],
+        *,
+        key: str = "",
+        owner: str = "",
+        line_up: bool = True,
+        queue: str = "",
     ) -> str:
         """Store a prompt and wake a worker, in one transaction; return the id of its turn.
 
         :param key: a second prompt with the same key is not stored; the first one's turn is returned.
+        :param queue: the workers that take the session from now on; empty: those that did before.
         :param line_up: if another prompt of the session has not ended, wait behind it; else nothing is stored.
         :returns: the id of the turn, or ``""`` if the prompt would have to wait.
         """
@@ -110,6 +119,8 @@ class Inbox:
                 return ""
             statement = "INSERT INTO prompts (session, turn, key, owner, body) VALUES (?, ?, ?, ?, ?)"
             to.execute(statement, (session, turn, key, owner, json.dumps(body, ensure_ascii=False)))
+            if queue:
+                to.execute("UPDATE sessions SET queue = ? WHERE id = ?", (queue, session))
             to.execute(_ASK, (session,))
             return turn
 
