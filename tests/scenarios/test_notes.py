@@ -87,3 +87,18 @@ async def test_no_note_of_a_thread_is_lost(rig):
     answered = [int(node.payload["output"]) for node in path if node.kind == "tool" and node.payload["tool"] == "told"]
     assert noted == list(range(len(noted)))
     assert len(noted) >= answered[-1] > 3
+
+
+async def test_a_note_that_was_answered_in_its_turn_lets_no_other_follow(rig):
+    """`go_on` is about notes that nobody has answered when the turn completes (issue F)."""
+    rig.plugin(
+        "goes",
+        """
+        @hookimpl
+        def tool_after(call, turn):
+            turn.info.note("look again", go_on=True)
+    """,
+    )
+    (rig.vault / "a").write_text("x")
+    result, _ = await rig.run(rig.call("read", path="a"), {"text": "seen"}, {"text": "too many"})
+    assert (result.end_reason, result.text) == ("completed", "seen")

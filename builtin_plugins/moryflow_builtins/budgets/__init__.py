@@ -94,8 +94,6 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:
         ]
         if not used:
             return None
-        if turn.headless:
-            return Stop(f"{_said(*used[0])}; nobody can be asked whether to go on", end_reason="budget")
         limit, spent = used[0]
         # The same question, also after a restart: another sum would void the answer.
         open_questions[call.id] = [limit.name, _said(limit, spent), spent + limit.most]
@@ -116,7 +114,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
     budget, said, raised = open_questions.pop(call.id)
     turn.session_state["open"] = open_questions
     if ruling.decision != "allow":
-        return Stop(f"{said}, and the user did not let it go on", end_reason="budget")
+        return Stop(f"{said}, and nobody let it go on", end_reason="budget")
     turn.session_state["raised"] = {**turn.session_state.get("raised", {}), budget: raised}
     return None
 

@@ -199,14 +199,13 @@ async def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:
 @hookimpl(timeout=600.0, events=tuple(_EVENTS))
 async def event(event: Event, turn: Turn | None) -> None:
     """Tell ``Notification`` and ``SessionEnd``, and ``Stop``, whose refusal the model answers in another turn."""
-    if turn is None:
+    stops = event.type == "turn.finish"
+    if turn is None or (stops and (turn.purpose == "direct" or event.data.get("end_reason") != "completed")):
         return
-    kind = _EVENTS[event.type]
-    kind = "SubagentStop" if kind == "Stop" and turn.purpose == "subagent" else kind
+    kind = "SubagentStop" if stops and turn.purpose == "child" else _EVENTS[event.type]
     hooks = _hooks(turn, kind)
     if not hooks:
         return
-    stops = event.type == "turn.finish"
     told = {"stop_hook_active": await _continued(turn)} if stops else {"message": str(event.data.get("reason", ""))}
     answers = await run_all(hooks, _given(turn, kind, **told), turn.vault)
     _log(turn, answers)

@@ -54,7 +54,13 @@ async def tools(ctx: PluginContext) -> Sequence[Tool | Diagnostic]:
     from .tool_calls import fragment_tools, tools_of
 
     settings = config_of(ctx, LlmSettings)
-    found = [item for package in packages for item in (*tools_of(package, settings.toolboxes), *fragment_tools(package))]
+    found: list[Tool | Diagnostic] = []
+    for package in packages:
+        try:
+            found += [*tools_of(package, settings.toolboxes), *fragment_tools(package)]
+        except Exception as error:  # its own code describes its tools
+            text = f"its tools are left out: {type(error).__name__}: {error}"
+            found.append(Diagnostic(file=package.label, code="llm_tools", message=text))
     taken: dict[str, Tool] = {}
     for item in found:
         other = taken.setdefault(item.name, item) if isinstance(item, Tool) else None

@@ -103,9 +103,14 @@ def begin(ctx: ToolContext, opened: Collection[str]) -> ToolResult:
 
 async def _run(ctx: ToolContext, command: BackgroundCommand, opened: Collection[str]) -> ToolResult:
     detached: Any = Detached(ctx, command)
-    with _recorded(command.folder, ctx.mark):
-        result = await run(detached, None, opened, Tail(ctx.data_dir, command.show))
-    command.printed.set()
+    try:
+        with _recorded(command.folder, ctx.mark):
+            result = await run(detached, None, opened, Tail(ctx.data_dir, command.show))
+    except ToolError as error:
+        await ctx.info.note(f"The command {command.id} was not run: {error}")
+        raise
+    finally:
+        command.printed.set()
     await ctx.info.note(f"The command {command.id} has ended, {result.title}: {command.command}\n\n{result.output[-NOTED:]}")
     return result
 
@@ -128,7 +133,7 @@ async def look(session: str, name: str, *, wait: float, stop: bool) -> str:
                 await command.printed.wait()
     printed, command.unread = command.unread, ""
     if command.task.done():
-        del _commands[session][name]
+        _commands.get(session, {}).pop(name, None)
     return f"{printed.rstrip()}\n[{name} {command.state}]".strip()
 
 

@@ -24,6 +24,8 @@ NOT_WHOLE = {
     "empty": "the model's last answer was empty",
 }
 DEFAULT_MAX_STEPS = 200
+# The most turns that plugins can let follow one prompt.
+MAX_FOLLOWING = 5
 
 
 class RunOptions(NamedTuple):

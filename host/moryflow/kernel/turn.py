@@ -170,6 +170,7 @@ class TurnLoop:
     async def _next_step(self) -> None:
         """Apply what waits in the inbox, then commit it with the last step's results and the start of the next step."""
         self._take_inbox()
+        self._scope.live.goes_on = False  # the model reads the notes now
         self._scope.step += 1
         self._scope.budget.spend(steps=1)
         self._journal.event("step.start")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, Event, Image, ModelInfo, MoryflowError, ToolRequest, ToolResult
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.kernel.outcome import Budget, EndReason, RunOptions
+from moryflow.kernel.outcome import MAX_FOLLOWING, Budget, EndReason, RunOptions
 from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import HOST_STATE, Journal, ParentTurn, SessionHandle, TurnContext
@@ -182,6 +182,7 @@ class Session:
             self._lease.live.cancelled = True
         elif self._settling:
             self._host.compaction.cancel(self.id)
+            self._goes_on = None  # whatever a plugin says now
         self._work.cancel()
 
     async def set_mode(self, mode: str, *, by: str = "user") -> None:
@@ -339,9 +340,9 @@ class Session:
         options.check()
         async with self._exclusive(queue=queue, watch=watch):
             with self._work.starting():
-                result = await self._run_turn(prompt, options, math.inf if queue else 0)
+                result, whole = await self._run_turn(prompt, options, math.inf if queue else 0), self.options
             for _ in range(MAX_FOLLOWING):
-                left = limits_left(result, self.options)
+                left = limits_left(result, whole)
                 if not self._goes_on or result.end_reason != "completed" or not isinstance(left, RunOptions):
                     break
                 with self._work.starting():
@@ -381,6 +382,7 @@ class Session:
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt", options.turn)
             if options.effort is not None:
                 scope.state_of(HOST_STATE, lasting=True)["effort"] = None if options.effort == "default" else options.effort
+            await self._lease.take_up(scope, options.turn)
             turn = TurnLoop(scope, provider, self.context, options)
             self._host.check_strict(scope)
             if prompt is not None:
@@ -389,7 +391,7 @@ class Session:
 
     async def _run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:
         """Run `work` and return the result; apply waiting records afterwards, however it ended."""
-        self._settling = True
+        self._settling, self._goes_on = True, False
         try:
             with self._host.leases.hold(scope.plugin_set):
                 return await self._work.run(scope, turn, work)
@@ -397,7 +399,7 @@ class Session:
             self._settling = False
             self._host.hold_unreviewed_code()
             await self._empty_inbox(scope.live)
-            self._goes_on, scope.live.goes_on = scope.live.goes_on, False
+            self._goes_on = scope.live.goes_on and self._goes_on is not None
 
     def _scope(
         self, live: SessionHandle, model: ModelInfo | None, purpose: Purpose, headless: bool, turn: str = ""
@@ -421,8 +423,6 @@ class Session:
         )
 
 
-# The most turns that plugins can let follow one prompt.
-MAX_FOLLOWING = 5
 # The most calls that the @ mentions of one prompt can make.
 MAX_CALLS = 8
 _AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)

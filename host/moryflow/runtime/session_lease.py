@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ConfigError, Event, Rule, thaw
+from moryflow_sdk import ConfigError, Event, Rule, Usage, thaw
 from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.events import now
@@ -128,6 +128,14 @@ class SessionLease:
         """Return the plugins' state of the last turn, for the turn that continues it."""
         runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
         return await states_of(self._store, self._row.id, f"turn:{runs[-1].id}") if runs else {}
+
+    async def take_up(self, scope: TurnContext, turn: str) -> None:
+        """Count on from what the `turn` that goes on had used when it was cut off; empty: this is a new one."""
+        if turn:
+            runs = await self._store.runs(self._row.id)
+            for run in (run for run in runs if run.id == turn):
+                scope.usage.add(Usage(**run.usage), run.cost)
+                scope.budget.spend(cost=run.cost)
 
     async def leave_failed_prompt(self, scope: TurnContext) -> None:
         """Go back before a prompt at the end of the path that no model has answered, so that it is not sent with the next one.

@@ -152,7 +152,9 @@ class EventFollower:
     def _on_event(self, event: Event) -> None:
         match event.type:
             case "message.start":
-                self.partial[event.session] = {"message_id": str(event.data.get("message_id")), "text": "", "reasoning": ""}
+                message_id = str(event.data.get("message_id"))
+                if self.partial.get(event.session, {}).get("message_id") != message_id:  # each part begins by itself
+                    self.partial[event.session] = {"message_id": message_id, "text": "", "reasoning": ""}
             case "text.delta" | "reasoning.delta" if (message := self.partial.get(event.session)) is not None:
                 message["text" if event.type == "text.delta" else "reasoning"] += str(event.data.get("text", ""))
             case "step.finish" | "turn.finish":
@@ -195,9 +197,10 @@ class EventFollower:
 
     def _deliver(self, event: Event) -> None:
         self.head = event.seq or self.head
-        if event.type in ("step.finish", "turn.finish"):
-            self.over.append(str(event.data.get("node")))
-            self.partial.pop(event.session, None)
+        if event.type == "step.finish":
+            self.over.append(node := str(event.data.get("node")))
+            if self.partial.get(event.session, {}).get("message_id") == node:  # not of the next step
+                del self.partial[event.session]
         if event.parent is not None:
             self._parents[event.session] = event.parent
         data: bytes | None = None

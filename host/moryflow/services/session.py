@@ -121,8 +121,13 @@ class InfoService:
         return DONE
 
     def note(self, text: str, *, title: str = "", go_on: bool = False) -> Done:
-        self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
-        self._scope.live.goes_on = self._scope.live.goes_on or go_on
+        live = self._scope.live
+
+        def record(journal: Journal) -> None:
+            journal.node("note", {"text": text, "title": title})
+            live.goes_on = live.goes_on or go_on
+
+        live.notes.append(record)
         return DONE
 
 

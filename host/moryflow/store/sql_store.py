@@ -118,7 +118,7 @@ class SqlStore:
     ) -> float:
         # A turn's cost holds those of its sub-agents and summaries.
         conditions = {
-            "runs.started >= ?": [since], "runs.purpose IN ('main', 'child', 'direct')": [],
+            "runs.started >= ?": [since], "runs.state = 'ended'": [], "runs.purpose IN ('main', 'child', 'direct')": [],
             "sessions.parent IS NULL": [] if agent is None else None, "runs.agent = ?": None if agent is None else [agent],
             "sessions.id = ?": None if session is None else [session],
             "(sessions.vault = ? OR substr(sessions.vault, 1, ?) = ?)":

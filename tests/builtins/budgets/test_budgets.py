@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from moryflow import RunOptions
 
 PRICED = """
     from moryflow_sdk.support.scripted import ScriptedModel, read_script
@@ -107,6 +108,20 @@ async def test_without_anybody_to_ask_the_turn_ends(priced: Any):
     for mode in ("agent", "full_access"):
         outcome = await priced.run(pings(priced, 4), mode=mode)
         assert (outcome.result.end_reason, len(outcome.tools())) == ("budget", 2)
+
+
+async def test_a_question_that_waits_is_answered_later(priced: Any):
+    """As on a worker: nobody is there, the session waits, and the answer lets the same turn go on (issue F)."""
+    priced.config(budgets={"session": 2})
+    async with priced.host() as host:
+        session = await host.new_session(priced.vault, model=priced.script(*pings(priced, 3)))
+        first = await session.prompt("go", options=RunOptions(on_ask="fail", turn="turn_1"))
+        assert first.end_reason == "approval_required"
+        (asked_for,) = await host.store.approvals(state="pending")
+        await host.approvals.reply(asked_for.id, "once")
+        last = await session.resume(RunOptions(on_ask="fail", turn="turn_1"))
+        assert (last.end_reason, last.cost) == ("completed", 4.0)
+        assert await host.store.spent() == 4.0
 
 
 async def test_always_holds_for_the_session(priced: Any):

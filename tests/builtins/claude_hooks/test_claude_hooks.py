@@ -156,3 +156,18 @@ def test_a_stop_hook_that_says_stop_or_fails_ends_the_turn(hooks: Hooks) -> None
     hooks.add("Stop", """print(json.dumps({"continue": False, "decision": "block", "reason": "again"}))""")
     hooks.add("Stop", "sys.exit(1)")
     assert hooks.host.run("hi", ["one", "two"]).text == "one"
+
+
+def test_the_turns_that_follow_share_the_limits_of_the_first(hooks: Hooks) -> None:
+    """Steps are counted over all of them, once (issue F)."""
+    hooks.add("Stop", """print(json.dumps({"decision": "block", "reason": "again"}))""")
+    run = hooks.host.run("hi", [f"answer {number}" for number in range(9)], max_steps=4)
+    assert run.steps == 4
+
+
+def test_a_direct_call_and_a_failed_turn_run_no_stop_hook(hooks: Hooks) -> None:
+    """It is asked when an answer is complete (issue F)."""
+    hooks.add("Stop", """open(os.path.join(os.environ["CLAUDE_PLUGIN_ROOT"], "seen"), "a").write("x")""")
+    hooks.host.call_tool("ls")
+    hooks.host.run("hi", [{"error": {"code": "auth", "message": "no"}}])
+    assert not (hooks.folder / "seen").exists()

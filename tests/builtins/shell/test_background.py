@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import secrets
@@ -157,3 +158,19 @@ async def test_a_rule_holds_in_the_background_too(shells: Any):
     shells.config(permission={"rules": [{"domain": "bash", "pattern": "sleep *", "decision": "deny"}]})
     outcome = await shells.run([bash("sleep 300"), {"text": "ok"}])
     assert [node["status"] for node in outcome.tools()] == ["denied"]
+
+
+async def test_a_command_that_cannot_be_run_says_so_in_a_note(shells: Any):
+    """Who waits for its output learns it at once (issue F)."""
+    (shells.vault / "sub").mkdir()
+    async with shells.host() as host:
+        module = importlib.import_module("moryflow_builtins.shell.background")
+        session = await host.new_session(
+            shells.vault, model=script(shells, bash("true", workdir="sub"), {"text": "a"}, {"text": "b"})
+        )
+        host.bus.subscribe(lambda event: (shells.vault / "sub").rmdir() if event.data.get("state") == "running" else None)
+        await session.prompt("go")
+        await until(lambda: all(one.task.done() for one in module.commands_of(session.id)))
+        await session.prompt("and?")
+        notes = [node.payload["text"] for node in await host.store.path(session.id) if node.kind == "note"]
+        assert len(notes) == 1 and "was not run" in notes[0]

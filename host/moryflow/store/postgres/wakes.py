@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 import psycopg
@@ -33,6 +34,7 @@ class Wakes:
         self._listening: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stored = asyncio.Event()
+        self._lock, self._told, self._telling = threading.Lock(), deque[str](), False
         self.heard: Callable[[str], None] = lambda _: None
         """Called on the loop with each text that another process sent."""
 
@@ -50,12 +52,23 @@ class Wakes:
 
     def tell(self, text: str) -> None:
         """Send a text of at most 7,999 bytes to all processes that wait; nothing of it is stored."""
-        if not self._database.closed:
-            self._database.submit(lambda: self._tell(text))
+        with self._lock:
+            self._told.append(text)
+            if self._telling or self._database.closed:
+                return
+            self._telling = True
+        self._database.submit(self._tell)
 
-    def _tell(self, text: str) -> None:
-        with contextlib.suppress(StoreError):
-            self._database.run(lambda to: to.execute("SELECT pg_notify(?, ?)", (LIVE, text)))
+    def _tell(self) -> None:
+        """Send what waits, one after another: each connection for itself would let them overtake each other."""
+        while True:
+            with self._lock:
+                if not self._told:
+                    self._telling = False
+                    return
+                text = self._told.popleft()
+            with contextlib.suppress(StoreError):
+                self._database.run(lambda to, text=text: to.execute("SELECT pg_notify(?, ?)", (LIVE, text)))
 
     async def wait(self, seconds: float) -> None:
         """Wait until somebody says that something was stored, at most `seconds`."""

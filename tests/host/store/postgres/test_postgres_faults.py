@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from moryflow.store import Commit, NewNode, SessionBusy, Store, StoreError, open_store
+from moryflow.store.postgres.store import inbox_of
 from moryflow_sdk import Event
 from postgres import PostgresServer
 
@@ -179,5 +180,28 @@ async def test_a_commit_wakes_who_waits_and_a_lost_listener_comes_back(own_serve
     else:
         raise AssertionError("nobody woke it after the restart")
     hold.release()
+    one.close()
+    two.close()
+
+
+async def test_what_is_told_arrives_in_its_order(url: str, home: Path):
+    """However fast it is told, and from whichever thread; nothing of it is stored (D87)."""
+    one, two = (open_store(home, url=url, patience=20.0) for _ in range(2))
+    sender, hearer, heard = inbox_of(one), inbox_of(two), list[str]()
+    assert sender is not None and hearer is not None
+    hearer.wakes.heard = heard.append
+    waiting = asyncio.create_task(hearer.wakes.wait(20.0))
+    async with asyncio.timeout(20):
+        while not heard:  # until it listens
+            sender.wakes.tell("-")
+            await asyncio.sleep(0.05)
+        for number in range(60):
+            sender.wakes.tell(str(number))
+            if number % 7 == 0:
+                await asyncio.sleep(0.01)
+        while heard[-1] != "59":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert [text for text in heard if text != "-"] == [str(number) for number in range(60)]
+    waiting.cancel()
     one.close()
     two.close()
