@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +16,8 @@ from moryflow_sdk import ConfigError
 
 System = Literal["claude", "opencode", "codex", "anyhunt"]
 SYSTEMS: tuple[System, ...] = ("claude", "opencode", "codex", "anyhunt")
+LAST_COUNTS: tuple[System, ...] = ("opencode", "anyhunt")
+"""The systems in which the last rule that matches counts, as here; in the others the strictest does."""
 Becomes = Literal["same", "stricter", "in place", "skipped", "error"]
 
 
@@ -54,7 +57,7 @@ class ImportPlan:
 
     :ivar folder: the folder that the rules are for; ``None`` for all.
     :ivar first: rules that allow or ask; they go before the user's own, so that no deny that is there is loosened.
-    :ivar last: rules that deny; they go after the user's own.
+    :ivar last: rules that deny; they go after the user's own, but for one that a later rule makes an exception to.
     :ivar settings: by path, the values to set where nothing is set.
     :ivar lists: by path, the entries to add to a list.
     :ivar transcripts: the files with sessions.
@@ -79,6 +82,10 @@ class ImportPlan:
         for domain, pattern, decision in found:
             side = self.last if decision == "deny" else self.first
             rule = NewRule(domain, pattern, decision, f"{self.system}: {original}")
+            if decision != "deny" and self.system in LAST_COUNTS:  # an exception to an earlier deny
+                above = [one for one in self.last if one.domain == domain and fnmatchcase(pattern, one.pattern)]
+                self.last = [one for one in self.last if one not in above]
+                self.first += above
             if rule not in side:
                 side.append(rule)
         shown = ", ".join(f"{decision} {domain} {pattern}" for domain, pattern, decision in found)

@@ -11,7 +11,7 @@ from moryflow_sdk.support.secrets import names_secret
 from moryflow.config import RULES, value_at
 
 from . import ImportPlan
-from .files import mapping, read_in_place, read_settings
+from .files import mapping, read_in_place, read_settings, read_skills
 
 
 def read(path: Path | None) -> ImportPlan:
@@ -37,6 +37,7 @@ def read(path: Path | None) -> ImportPlan:
             plan.note("setting", ".".join(place), "same", ".".join(place), where=str(file))
     for kind, key in (("agents", "userAgents"), ("commands", "userCommands")):
         read_in_place(plan, kind, [root / kind], ("agents", "runtime", key, "paths"))
+    read_skills(plan, root / "skills")
     return plan
 
 

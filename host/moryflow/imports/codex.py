@@ -11,9 +11,13 @@ from typing import Any
 from moryflow_sdk.support.sandbox import COMMANDS
 
 from . import ImportPlan, NewRule
-from .files import add_server, mapping, read_in_place, read_settings, text_list
+from .files import add_server, mapping, read_in_place, read_instructions, read_settings, read_skills, text_list
 
 _DECISIONS = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
+_TAKEN = frozenset({
+    "approval_policy", "sandbox_mode", "sandbox_workspace_write", "projects", "mcp_servers", "model", "model_provider",
+    "model_providers", "profile", "profiles",
+})  # fmt: skip
 
 
 def read(path: Path | None) -> ImportPlan:
@@ -22,15 +26,25 @@ def read(path: Path | None) -> ImportPlan:
     root = root / ".codex" if (root / ".codex").is_dir() else root
     plan, file = ImportPlan("codex", root), root / "config.toml"
     found = read_settings(plan, file)
+    if profile := mapping(mapping(found.get("profiles")).get(str(found.get("profile")))):
+        found = {**found, **profile}
+        plan.note("setting", f"profile {found['profile']}", "same", "its values are those that are taken", where=str(file))
     if file.is_file():
         _policy(plan, found, str(file))
+    policy = len(plan.first)
     for rules in sorted((root / "rules").glob("*.rules")):
         _prefix_rules(plan, rules)
+    # There the strictest rule that matches counts, here the last.
+    plan.first[policy:] = sorted(plan.first[policy:], key=lambda rule: rule.decision != "allow")
     for name, server in mapping(found.get("mcp_servers")).items():
         _server(plan, str(name), mapping(server), str(file))
     _model(plan, found, str(file))
     read_in_place(plan, "commands", [root / "prompts"], ("agents", "runtime", "userCommands", "paths"))
-    read_in_place(plan, "skills", [root / "skills"], ("agents", "runtime", "skills", "paths"), "SKILL.md")
+    read_skills(plan, root / "skills")
+    if (root / "AGENTS.md").is_file():
+        read_instructions(plan, root / "AGENTS.md")
+    for key in sorted({*found} - _TAKEN):
+        plan.note("setting", key, "skipped", "", "it has no counterpart", str(file))
     plan.transcripts = sorted(root.glob("sessions/**/rollout-*.jsonl"))
     if plan.transcripts:
         plan.note("sessions", f"{len(plan.transcripts)} rollouts", "same", "sessions", where=str(root / "sessions"))
@@ -78,12 +92,15 @@ def _policy(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:
 def _prefix_rules(plan: ImportPlan, file: Path) -> None:
     """Take over ``prefix_rule(pattern=[…], decision="…")``; the language is a small Python, which is read and not run."""
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = ast.parse(file.read_text(encoding="utf-8-sig"))
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         plan.note("rule", file.name, "error", why=f"it cannot be read: {error}", where=str(file))
         plan.rules(file.name, [("bash", "*", "ask")], str(file), "a file of rules that cannot be read asks about every command")
         return
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "network_rule":
+            why = "commands in the sandbox reach the network by a web_fetch rule only"
+            plan.note("rule", ast.unparse(node), "skipped", "", why, f"{file}:{node.lineno}")
         if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "prefix_rule":
             continue
         given = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -127,11 +144,12 @@ def _server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: str) 
     add_server(plan, name, about, where)
     for tool in text_list(server.get("disabled_tools")):
         plan.rules(f"mcp_servers.{name} disabled_tools {tool}", [("mcp", f"{name}/{tool}", "deny")], where)
-    if enabled := text_list(server.get("enabled_tools")):
+    if "enabled_tools" in server:
+        enabled = text_list(server["enabled_tools"])
         rows = [("mcp", f"{name}/*", "deny"), *(("mcp", f"{name}/{tool}", "ask") for tool in enabled)]
         # In this order, and before the user's own rules: what is not named is denied.
         plan.first += [NewRule(*row, f"codex: mcp_servers.{name} enabled_tools") for row in rows]
-        plan.note("rule", f"mcp_servers.{name} enabled_tools", "same", f"only {', '.join(enabled)}", where=where)
+        plan.note("rule", f"mcp_servers.{name} enabled_tools", "same", f"only {', '.join(enabled) or 'none'}", where=where)
 
 
 def _model(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,13 +44,40 @@ def read_settings(plan: ImportPlan, file: Path) -> Mapping[str, Any]:
     return found
 
 
-def read_in_place(plan: ImportPlan, kind: str, folders: list[Path], setting: tuple[str, ...], pattern: str = "*.md") -> None:
+def read_in_place(plan: ImportPlan, kind: str, folders: list[Path], setting: tuple[str, ...]) -> None:
     """Have the Markdown files below `folders` read where they are, if there are any."""
     for folder in folders:
-        count = sum(1 for _ in folder.rglob(pattern)) if folder.is_dir() else 0
+        count = sum(1 for _ in folder.rglob("*.md")) if folder.is_dir() else 0
         if count:
             plan.lists.setdefault(setting, []).append(str(folder))
             plan.note(kind, f"{count} in {folder}", "in place", ".".join(setting), where=str(folder))
+
+
+def read_skills(plan: ImportPlan, *folders: Path) -> None:
+    """Have the skills below `folders` read where they are; each folder that holds some is named by itself."""
+    files = [(file, file.relative_to(folder).parts) for folder in folders for file in folder.rglob("SKILL.md")]
+    counts = Counter(
+        file.parent.parent for file, parts in files if len(parts) > 1 and not any(p.startswith(".") for p in parts)
+    )
+    setting = ("agents", "runtime", "skills", "paths")
+    for folder, count in sorted(counts.items()):
+        plan.lists.setdefault(setting, []).append(str(folder))
+        plan.note("skills", f"{count} in {folder}", "in place", ".".join(setting), where=str(folder))
+
+
+def read_instructions(plan: ImportPlan, file: Path) -> None:
+    """Have a file with instructions for every folder read where it is."""
+    setting = ("agents", "runtime", "instructions", "files")
+    plan.lists.setdefault(setting, []).append(str(file))
+    plan.note("setting", file.name, "in place", ".".join(setting), where=str(file))
+
+
+def is_plain_json(file: Path) -> bool:
+    """Whether a file is JSON without comments, as the programs that run hooks read it."""
+    try:
+        return json.loads(file.read_bytes()) is not None
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def text_list(value: Any) -> list[str]:
@@ -91,9 +120,14 @@ def add_server(plan: ImportPlan, name: str, server: Mapping[str, Any], where: st
         keep = [literal or not one for one in hidden]
         found["args"] = [_by_name(f"{name}_ARG", item, missing, keep=one) for item, one in zip(args, keep, strict=True)]
     if "url" in found:
-        url = str(found["url"])
-        plain = "@" not in url and not any(names_secret(part.partition("=")[0]) for part in url.partition("?")[2].split("&"))
-        found["url"] = _by_name(f"{name}_URL", url, missing, keep=literal or plain)
+        head, mark, query = str(found["url"]).partition("?")
+        if re.search("://[^/]*@", head) and not literal:
+            plan.note("server", name, "skipped", why="its address has a password in it, which no address may have", where=where)
+            return
+        parts = [part.partition("=") for part in query.split("&")]
+        values = [_by_name(f"{name}_{key}", value, missing, keep=literal or not names_secret(key)) for key, _, value in parts]
+        query = "&".join(f"{key}{sign}{value}" for (key, sign, _), value in zip(parts, values, strict=True))
+        found["url"] = f"{_by_name('', head, missing, keep=True)}{mark}{query}"
     if server.get("enabled") is False or server.get("disabled") is True:
         found["enabled"] = False
     timeout = server.get("timeout")
@@ -122,8 +156,6 @@ def variable_in(text: str) -> str:
 
 def jsonl(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file with JSON Lines; other lines are passed over."""
-    import json
-
     with open_regular(file) as stream:
         for line in stream:
             try:

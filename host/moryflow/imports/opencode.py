@@ -12,11 +12,14 @@ from moryflow_sdk import DOMAINS
 from moryflow_sdk.support.foreign_names import DOMAINS_ELSEWHERE, is_known, is_of_server, plain_name, tools_here
 
 from . import ImportPlan
-from .files import add_server, mapping, read_in_place, read_settings, text_list, variable_in
+from .files import add_server, mapping, read_in_place, read_instructions, read_settings, read_skills, text_list, variable_in
 from .rules import _DOMAIN_OF
 
 _FILES = ("config.json", "opencode.json", "opencode.jsonc")
 _DOMAINS = {plain_name(name): name for name in DOMAINS} | {plain_name(name): ours for name, ours in DOMAINS_ELSEWHERE.items()}
+_TAKEN = frozenset({
+    "permission", "tools", "model", "mcp", "provider", "agent", "mode", "command", "instructions", "plugin", "$schema",
+})  # fmt: skip
 _DOMAINS |= {"list": "read", "glob": "read", "grep": "read"}
 
 
@@ -36,6 +39,9 @@ def read(path: Path | None) -> ImportPlan:
     for kind, key in (("agents", "userAgents"), ("commands", "userCommands")):
         folders = [own / name for name in (kind.removesuffix("s"), kind)]
         read_in_place(plan, kind, folders, ("agents", "runtime", key, "paths"))
+    read_skills(plan, own / "skill", own / "skills")
+    if not project and (root / "AGENTS.md").is_file():
+        read_instructions(plan, root / "AGENTS.md")
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "opencode"
     store = path if path and path.is_dir() and (path / "storage").is_dir() else data
     files = (
@@ -54,13 +60,13 @@ def _permissions(plan: ImportPlan, value: Any, where: str) -> None:
     for tool, pattern, decision in _entries(value):
         original = f'permission {tool} "{pattern}": {decision}'
         if decision not in ("allow", "ask", "deny"):
-            rows = [(domain, "*", "ask") for domain in _domains(tool)]
+            rows = [(domain, _pattern(domain, "*", "ask"), "ask") for domain in _domains(tool)]
             plan.rules(original, rows, where, f"{decision!r} is no decision, so it asks")
             continue
         if plain_name(tool) == "externaldirectory":
             outside = "fs:**" if pattern == "*" else f"fs:{_path(pattern)}"
-            rows = [(domain, outside, decision) for domain in ("read", "edit") if domain == "read" or decision != "allow"]
-            plan.rules(original, rows, where)
+            rows = [(domain, outside, decision) for domain in ("read", "edit") if domain == "read" or decision == "deny"]
+            plan.rules(original, rows, where, "" if decision == "deny" else "outside of the folder nothing is edited here")
             continue
         domains = _domains(tool)
         if not domains and is_of_server(tool):
@@ -72,7 +78,8 @@ def _permissions(plan: ImportPlan, value: Any, where: str) -> None:
             why = f"{tool!r} is no tool that is known here" if unknown else "there is no such tool here"
             plan.rules(original, rows, where, why)
         else:
-            plan.rules(original, [(domain, _pattern(domain, pattern), decision) for domain in domains], where)
+            rows = [(domain, _pattern(domain, pattern, decision), decision) for domain in domains]
+            plan.rules(original, rows, where)
 
 
 def _entries(value: Any) -> Iterator[tuple[str, str, str]]:
@@ -94,8 +101,10 @@ def _domains(tool: str) -> tuple[str, ...]:
     return (known,) if known else tuple({_DOMAIN_OF[name]: None for name in tools_here(tool) if name in _DOMAIN_OF})
 
 
-def _pattern(domain: str, pattern: str) -> str:
-    """Return a pattern with the meaning it has there: a star matches a slash too."""
+def _pattern(domain: str, pattern: str, decision: str) -> str:
+    """Return a pattern with the meaning it has there: a star matches a slash too, and what is outside has rules of its own."""
+    if domain in ("read", "edit") and pattern in ("*", "**") and decision != "deny":
+        return "vault:**"
     if domain in ("read", "edit") and pattern != "*":
         return _path(pattern)
     return f"{pattern}**" if domain == "web_fetch" and pattern.endswith("/") else pattern
@@ -145,8 +154,11 @@ def _rest(plan: ImportPlan, found: Mapping[str, Any], where: str) -> None:
         plan.note(
             "model", f"provider {name}", "same" if "baseURL" in options else "skipped", f"models.providers.{name}", why, where
         )
-    for name in mapping(found.get("agent")):
-        plan.note("agents", str(name), "skipped", "", "agents inside opencode.json are not read; write it as a file", where)
+    for key, kind in (("agent", "agents"), ("mode", "agents"), ("command", "commands")):
+        for name in mapping(found.get(key)):
+            plan.note(kind, str(name), "skipped", "", f"{kind} inside opencode.json are not read; write it as a file", where)
+    for key in sorted({*found} - _TAKEN):
+        plan.note("setting", key, "skipped", "", "it has no counterpart", where)
     if files := text_list(found.get("instructions")):
         plan.lists.setdefault(("agents", "runtime", "instructions", "files"), []).extend(files)
         plan.note("setting", f"instructions ({len(files)})", "same", "agents.runtime.instructions.files", where=where)

@@ -20,6 +20,9 @@ _DOMAIN_OF = {
 _ENTRY = re.compile(r"\s*([\w*./@-]+?)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
+NO_RULE = "in the folder no rule is needed; secrets, .git and what is outside ask or are denied as ever"
+
+
 class Meaning(NamedTuple):
     """The patterns of one rule in one domain; `why` says what makes it stricter, or why there is none."""
 
@@ -44,8 +47,11 @@ def claude_rule(text: str, decision: str, root: Path, *, project: bool) -> Meani
     domain = next((_DOMAIN_OF[name] for name in tools_here(tool) if name in _DOMAIN_OF), "")
     if not domain:
         return Meaning("", (), "there is no such tool here") if is_known(tool) else _unknown(text, decision)
-    if part in ("", "*", "**", ":*"):
-        return Meaning(domain, ("*",))
+    if part in ("", "*", "**", "./**", ":*"):
+        if domain not in ("read", "edit") or decision == "deny":
+            return Meaning(domain, ("*",))
+        # For what is outside of the folder, the rules here ask or deny already; what is inside needs no rule to be allowed.
+        return Meaning(domain, ("vault:**",)) if decision == "ask" else Meaning(domain, (), NO_RULE)
     match domain:
         case "bash":
             command = part.removesuffix(":*").removesuffix(" *")

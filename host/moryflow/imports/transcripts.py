@@ -123,9 +123,12 @@ def arguments_here(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_claude(file: Path) -> Transcript:
     found = Transcript(file.stem, "", "", file=str(file))
+    # Of two lines with one id, which a resumed conversation has, the first counts.
     last: dict[str, str | None] = {}  # an entry that is no message → what it follows, so that its children find a message
     for line in jsonl(file):
         kind, name = line.get("type"), str(line.get("uuid") or "")
+        if name and name in last:
+            continue
         if kind == "summary" and isinstance(line.get("summary"), str):
             found.title = line["summary"]
         parent = last.get(above, above) if (above := line.get("parentUuid")) else None

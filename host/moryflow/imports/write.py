@@ -34,6 +34,7 @@ def apply(plan: ImportPlan, home: Path, file: Path) -> dict[str, int]:
     :raises ConfigError: the file does not parse or cannot be written.
     """
     before = file.read_text(encoding="utf-8") if file.exists() else ""
+    replaced = _take_out_earlier(plan, home, file)
     rules = _add_rules(plan, file)
     settings = [list(place) for place, value in plan.settings.items() if _set_new(file, place, value)]
     lists = [[list(place), entry] for place, entries in plan.lists.items() for entry in entries if _append(file, place, entry)]
@@ -41,6 +42,7 @@ def apply(plan: ImportPlan, home: Path, file: Path) -> dict[str, int]:
     if after != before:
         done = {"file": str(file), "root": str(plan.root), "before": before, "after": _digest(after), "lists": lists}
         done |= {"rules": {"path": list(_place(plan)), "entries": rules}, "settings": settings, "sessions": []}
+        done["replaced"] = replaced
         _keep(home, plan, done)
     return {"rules": len(rules), "settings": len(settings), "entries": len(lists)}
 
@@ -102,6 +104,21 @@ def _value(file: Path, place: tuple[str, ...]) -> Any:
 
 def _place(plan: ImportPlan) -> tuple[str, ...]:
     return ("folders", str(plan.folder), "rules") if plan.folder else RULES
+
+
+def _take_out_earlier(plan: ImportPlan, home: Path, file: Path) -> bool:
+    """Remove the rules of an earlier import that are others now; above or below them, a new one would not mean what it does."""
+    record = _record(home, plan.system, plan.root)
+    entries = json.loads(record.read_bytes())["rules"]["entries"] if record.exists() and file.exists() else []
+    there = _value(file, _place(plan)) if entries else []
+    wanted = [rule.entry for rule in (*plan.first, *plan.last)]
+    own = [entry for entry, comment in entries if comment.startswith(f"// {plan.system}: ")]
+    same = isinstance(there, list) and all(entry in wanted for entry in own) and all(entry in there for entry in wanted)
+    if same or not entries:
+        return False
+    for entry, comment in entries:
+        edit(file, _without_entry(_place(plan), entry, comment))
+    return True
 
 
 def _add_rules(plan: ImportPlan, file: Path) -> list[list[Any]]:
@@ -220,7 +237,7 @@ def _record(home: Path, system: System, root: Path) -> Path:
 def _joined(earlier: Mapping[str, Any], done: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of two imports, which are taken back together."""
     kept = {key: [*earlier[key], *done[key]] for key in ("lists", "settings", "sessions")}
-    entries = [*earlier["rules"]["entries"], *done["rules"]["entries"]]
+    entries = [*(() if done.get("replaced") else earlier["rules"]["entries"]), *done["rules"]["entries"]]
     # The text before the first is restored only if nobody changed the file between the two.
     chained = earlier["after"] == _digest(done["before"])
     whole = {"before": earlier["before"]} if chained else {"after": ""}

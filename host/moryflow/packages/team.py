@@ -11,9 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moryflow.imports import ImportPlan
 from moryflow.imports.anyhunt import read
-from moryflow.imports.files import read_in_place
 from moryflow.imports.write import apply
 
 from . import InstallError
@@ -38,7 +36,7 @@ def join(source: str, manager: Manager, config: Path, *, dry_run: bool = False) 
         root, _ = repository(source, Path(place, "team"), manager)
         name = re.sub(r"[^\w.-]+", "-", source.rstrip("/").rpartition("/")[2].removesuffix(".git")) or "team"
         target = manager.home / FOLDER / name
-        plan, locked = _plan(root), _new(root, manager)
+        plan, locked = read(root), _new(root, manager)
         if target.is_dir() and folder_digest(target) == folder_digest(root) and not locked:
             manager.tell(f"moryflow: {name} is as it was")
             return True
@@ -56,16 +54,10 @@ def join(source: str, manager: Manager, config: Path, *, dry_run: bool = False) 
         files = folder_files(root)
         take_out(manager.home, target)
         write_files(target, files)
-    apply(_plan(target), manager.home, config)
+    apply(read(target), manager.home, config)
     for entry in locked:
         manager.lock.put(entry)
     return True
-
-
-def _plan(root: Path) -> ImportPlan:
-    plan = read(root)
-    read_in_place(plan, "skills", [root / "skills"], ("agents", "runtime", "skills", "paths"), "SKILL.md")
-    return plan
 
 
 def _new(root: Path, manager: Manager) -> list[Locked]:

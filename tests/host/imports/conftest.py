@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked_command
 import pytest
 
 
@@ -39,15 +40,7 @@ class Person:
         """Run ``moryflow`` in the project."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         environ = {**kept, "HOME": str(self.home), "MORYFLOW_HOME": str(self.home / ".moryflow")}
-        done = subprocess.run(
-            [sys.executable, "-m", "moryflow", *words],
-            cwd=self.project,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = forked_command.run([sys.executable, "-m", "moryflow", *words], cwd=self.project, env=environ, text=True)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

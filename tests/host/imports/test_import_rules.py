@@ -21,6 +21,9 @@ ROOT = Path("/home/u/.claude")
         ("Bash(npm run build)", "allow", "bash", ("npm run build",)),
         ("Bash(git * main)", "deny", "bash", ("git * main",)),
         ("Read", "deny", "read", ("*",)),
+        ("Read", "allow", "read", ()),
+        ("Edit(**)", "allow", "edit", ()),
+        ("Write", "ask", "edit", ("vault:**",)),
         ("Grep(src/**)", "allow", "read", ("src/**",)),
         ("Read(.env)", "deny", "read", ("**/.env", "**/.env/**")),
         ("Read(.env)", "allow", "read", ("**/.env",)),
@@ -65,11 +68,16 @@ def test_a_path_of_a_project_begins_at_the_project() -> None:
 @pytest.mark.parametrize(
     ("value", "rows"),
     [
-        ("ask", {("edit", "*", "ask"), ("bash", "*", "ask"), ("mcp", "*", "ask")}),
+        ("ask", {("edit", "vault:**", "ask"), ("bash", "*", "ask"), ("mcp", "*", "ask")}),
         ({"bash": {"*": "ask", "git *": "allow"}}, {("bash", "*", "ask"), ("bash", "git *", "allow")}),
         ({"webfetch": "deny", "patch": "deny"}, {("web_fetch", "*", "deny"), ("edit", "*", "deny")}),
         ({"edit": {"src/*.py": "allow"}}, {("edit", "src/**.py", "allow")}),
         ({"external_directory": "deny"}, {("read", "fs:**", "deny"), ("edit", "fs:**", "deny")}),
+        ({"external_directory": "ask", "edit": "allow"}, {("read", "fs:**", "ask"), ("edit", "vault:**", "allow")}),
+        (
+            {"bash": {"*": "deny", "git *": "allow", "git push*": "deny"}},
+            {("bash", "*", "deny"), ("bash", "git *", "allow"), ("bash", "git push*", "deny")},
+        ),
         ({"external_directory": {"~/x/*": "allow"}}, {("read", "fs:~/x/**", "allow")}),
         ([{"permission": "bash", "pattern": "rm *", "action": "deny"}], {("bash", "rm *", "deny")}),
         ({"gh_*": "deny"}, {("mcp", "gh/*", "deny")}),

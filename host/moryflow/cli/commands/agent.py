@@ -67,7 +67,7 @@ def check_agents(flags: Flags) -> int:
     """Report every mistake in the agent files; exit code 3 if a file, or a rule in it, cannot be used."""
     from moryflow_sdk.support.agent_files import read_agent
     from moryflow_sdk.support.markdown_files import shown_path
-    from moryflow_sdk.support.own_files import own_files
+    from moryflow_sdk.support.own_files import files_below, own_files
 
     def work(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
         doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}
@@ -77,7 +77,9 @@ def check_agents(flags: Flags) -> int:
         lost = list(rule_remarks(host))
         folder = host.home / "agents"
         files, unreadable = own_files(folder, ".md")
-        names = [shown_path(path) for path in ([folder] if unreadable else files)]
+        others, _ = files_below(host.config.get("agents.runtime.userAgents.paths") or (), ".md")
+        files += others
+        names = [shown_path(path) for path in [*([folder] if unreadable else ()), *files]]
         disabled = {shown_path(path) for path in files if read_agent(path) == (None, [])}
         rows = [
             {
