@@ -1,18 +1,24 @@
-"""The running turn as a task: start and cancel it, queue for it, stream its events, keep its generation."""
+"""The running turn as a task: start and cancel it, queue for it, stream its events, keep its generation, watch for blocking."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 from typing import Any, NamedTuple
 
 from moryflow_sdk import Event, ModelError, MoryflowError, Ruling, ToolResult
 
 from moryflow.approvals.questions import ApprovalRequired
-from moryflow.hooks.plugin_set import PluginSet
+from moryflow.base.foreign_errors import root_of, within
+from moryflow.hooks.plugin_set import HookFailure, PluginSet
+from moryflow.hooks.threads import deadlines_lifted
 from moryflow.kernel.outcome import EndReason
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
@@ -22,6 +28,8 @@ from .turn_result import TurnResult
 
 Work = Coroutine[Any, Any, EndReason]
 log = logging.getLogger(__name__)
+# Seconds that the event loop may stand still before the watchdog reports it.
+BLOCKED_SECONDS = 1.0
 
 
 class DirectResult(NamedTuple):
@@ -76,19 +84,20 @@ class TurnTask:
         if self._stopped:
             self._task.cancel()
         self._starting = False
-        try:
-            await asyncio.wait((self._task,))
-        except asyncio.CancelledError:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
-            await turn.end("interrupted")
-            raise
-        reason, error = _outcome(self._task, scope.live)
-        try:
-            return _result_of(scope, await turn.end(reason, error), error)
-        except MoryflowError as failure:
-            scope.live.held_back.append(scope.event("session.status", status="idle"))
-            return _result_of(scope, "host_error", error or failure)
+        with _watch_for_blocking(scope):
+            try:
+                await asyncio.wait((self._task,))
+            except asyncio.CancelledError:
+                self._task.cancel()
+                await asyncio.wait((self._task,))
+                await turn.end("interrupted")
+                raise
+            reason, error = _outcome(self._task, scope.live)
+            try:
+                return _result_of(scope, await turn.end(reason, error), error)
+            except MoryflowError as failure:
+                scope.live.held_back.append(scope.event("session.status", status="idle"))
+                return _result_of(scope, "host_error", error or failure)
 
 
 def _result_of(scope: TurnContext, reason: EndReason, error: MoryflowError | None) -> TurnResult:
@@ -105,6 +114,20 @@ def _result_of(scope: TurnContext, reason: EndReason, error: MoryflowError | Non
         error=error,
         finish=used.finish,
     )
+
+
+@contextmanager
+def _watch_for_blocking(scope: TurnContext) -> Iterator[None]:
+    """Report third-party plugins that block the event loop during this turn; built-in plugins alone are not watched."""
+    if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
+        yield
+        return
+    watchdog = Watchdog(lambda: scope.plugin_set, scope.report)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.stop()
 
 
 def last_result(live: SessionHandle, call_id: str) -> ToolResult | None:
@@ -244,3 +267,75 @@ def _result_event(result: TurnResult) -> Event:
     found = result.as_json()
     head = {key: found.pop(key) for key in ("v", "type", "ts", "session")}
     return Event(**head, data=found)
+
+
+class Watchdog:
+    """A thread that inspects the loop's stack when the loop has not run for a while, and reports the plugin that blocks it.
+
+    It only reports: nothing can stop such a plugin.
+
+    :param plugin_set: returns the plugins to look for on the stack.
+    :param report: called on the loop, once it runs again, with the plugin and the line that blocked it.
+    """
+
+    def __init__(
+        self, plugin_set: Callable[[], PluginSet], report: Callable[[HookFailure], None], *, limit: float = BLOCKED_SECONDS
+    ) -> None:
+        self._plugin_set = plugin_set
+        self._report = report
+        self._limit = limit
+        self._beat = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Watch the running loop, until :meth:`stop`."""
+        loop = asyncio.get_running_loop()
+        self._stop.clear()
+        self._tick(loop)
+        watched = (loop, threading.get_ident())
+        threading.Thread(target=self._watch, args=watched, name="moryflow-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beat = time.monotonic()
+        self._timer = loop.call_later(self._limit / 4, self._tick, loop)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        reported = 0.0
+        while not self._stop.wait(self._limit / 4):
+            beat = self._beat
+            late = time.monotonic() - beat
+            if late < self._limit or beat == reported or loop.is_closed() or deadlines_lifted():
+                continue
+            reported = beat
+            failure = self._culprit(sys._current_frames().get(thread), late)
+            if failure is not None:
+                # Log at once, from this thread: the loop may never run again. The event follows when it does.
+                place = f"{failure.file}:{failure.line}"
+                log.warning("plugin %s: %s (%s); %s", failure.plugin, failure.error, place, failure.hint)
+                loop.call_soon_threadsafe(self._report, failure)
+
+    def _culprit(self, frame: FrameType | None, late: float) -> HookFailure | None:
+        """Return a failure of the innermost plugin on the stack, or ``None`` if no plugin is on it."""
+        plugins = [plugin for plugin in self._plugin_set().plugins.values() if plugin.file]
+        while frame is not None:
+            for plugin in plugins:
+                if within(frame.f_code.co_filename, root_of(plugin.file)):
+                    return HookFailure(
+                        plugin=plugin.name,
+                        tier=plugin.tier,
+                        hook="",
+                        outcome="blocked",
+                        error=f"it has kept the whole host from running for {late:.1f} s",
+                        file=frame.f_code.co_filename,
+                        line=frame.f_lineno,
+                        hint="let it await, or make the function plain instead of async",
+                        action="ignored",
+                    )
+            frame = frame.f_back
+        return None

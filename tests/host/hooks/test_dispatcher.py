@@ -1,4 +1,4 @@
-"""Observers, contributions, quarantine, the ledger, and threads of plugins."""
+"""Observers, contributions, quarantine, the ledger, threads of plugins, and the watchdog."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import pytest
+from moryflow.runtime.turn_task import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
 from moryflow_sdk.support.secrets import know
 
@@ -427,3 +428,22 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code, str(bench.home)], text=True, capture_output=True, env=dict(os.environ))
     assert (done.returncode, done.stdout, done.stderr) == (0, "timeout\n", "")
+
+
+# ---------------------------------------------------------------- the watchdog
+
+
+async def test_a_plugin_that_blocks_the_loop_is_named_with_its_line(bench: Any):
+    """A watchdog names a plugin that blocks the loop; it cannot stop it (ARCHITECTURE §4)."""
+    bench.user("blocks", "import time\n@hookimpl\nasync def tool_gate(call):\n    time.sleep(1.5)\n")
+    scope = await bench.scope()
+    watchdog = Watchdog(lambda: scope.plugin_set, scope.report, limit=0.1)
+    watchdog.start()
+    await asyncio.sleep(0.15)
+    assert scope.failures == []
+    await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    await asyncio.sleep(0.01)
+    watchdog.stop()
+    (failure,) = scope.failures
+    assert (failure.plugin, failure.outcome, failure.line) == ("blocks", "blocked", 5)
+    assert failure.file.endswith("blocks.py")
