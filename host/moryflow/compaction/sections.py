@@ -213,12 +213,14 @@ class Records(NamedTuple):
     """The facts of the host's sections, and the limits for writing them.
 
     :ivar room: tokens that the sections may take; the oldest lines are left out, and a line says how many.
+    :ivar command: the command that lists all facts.
     """
 
     facts: Facts
     size: Estimate
     room: float
     language: str = "en"
+    command: str = "moryflow session records"
 
 
 def compose_summary(written: str, records: Records) -> str:
@@ -244,7 +246,7 @@ def host_sections(records: Records) -> list[str]:
             lines += [f"{say[name]}:", *reversed(kept)] if kept else []
         if lines:
             written.insert(0, "\n".join((f"## {title[records.language]}", *lines)))
-    return [*written, say["more"].format(missing=missing)] if missing else written
+    return [*written, say["more"].format(missing=missing, command=records.command)] if missing else written
 
 
 def _files(facts: Facts) -> Mapping[str, list[str]]:
@@ -268,11 +270,17 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     "en": {
         "changed": "Changed", "artifacts": "Stored outputs", "read": "Read", "denied": "Denied (do not work around)",
         "failed": "Failed", "agents": "Sub-agents", "effects": "Hooks",
-        "more": "({missing} older lines are left out here)",
+        "more": "({missing} older lines are left out here; all of it: {command})",
     },
     "zh": {
         "changed": "已修改", "artifacts": "已存储的输出", "read": "已读取", "denied": "被拒绝（不要绕过）",
         "failed": "失败", "agents": "子代理", "effects": "钩子",
-        "more": "（此处省略了 {missing} 行较早的记录）",
+        "more": "（此处省略了 {missing} 行较早的记录；全部：{command}）",
     },
 }  # fmt: skip
+
+
+def listing(facts: Facts) -> str:
+    """Return all facts as text for the user."""
+    groups = {**_files(facts), **_notes(facts)}
+    return "\n\n".join("\n".join((f"{_WORDS['en'][name]}:", *items)) for name, items in groups.items() if items)

@@ -105,7 +105,8 @@ class Writing:
         facts = self.job.earlier.merge(await self._facts())
         free = self.job.room.whole - self.job.kept - self.job.meter.estimate(written)
         room = max(min(self.job.room.records, free), 0.0)
-        summary = compose_summary(written, Records(facts, self.job.meter.estimate, room, self.language))
+        command = f"moryflow session records {self.fork.session}"
+        summary = compose_summary(written, Records(facts, self.job.meter.estimate, room, self.language, command))
         self._check(written, summary)
         return Payload(summary, self.job.first_kept, self.job.tokens_before, self._details(written, facts))
 

@@ -41,7 +41,7 @@ def test_a_conversation_names_its_slash_commands_as_next_steps(cli: Any) -> None
         ("moryflow session compact -m MODEL", "moryflow session compact -m MODEL"),
         ("moryflow run -c --max-steps N", "moryflow run -c --max-steps N"),
         ("ask again, or choose another model with -m", "ask again, or choose another model with /model"),
-        ("moryflow session search", "moryflow session search"),
+        ("moryflow session records", "moryflow session records"),
     ],
 )
 def test_a_next_step_becomes_a_slash_command_only_where_that_does_the_same(step: str, here: str) -> None:

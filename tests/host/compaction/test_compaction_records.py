@@ -92,7 +92,7 @@ def test_the_hosts_sections_are_bounded():
     """Room for the host's sections is limited; the oldest lines give way and a line says how many (D17)."""
     facts = Facts(changed={f"src/file_{i}.py": "edit" for i in range(5000)}, denied={"bash x": "no"})
     text = "\n".join(host_sections(Records(facts, chars, 500)))
-    assert chars(text) < 600 and "older lines are left out here" in text
+    assert chars(text) < 600 and "older lines are left out here; all of it: moryflow session records" in text
     assert "src/file_4999.py" in text and "bash x" in text
 
 

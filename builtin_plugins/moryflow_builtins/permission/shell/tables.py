@@ -243,7 +243,7 @@ OWN_READS = frozenset(
         "config explain", "config schema", "config check", "config prompt show", "approval list", "approval ls",
         "approval show", "agent list", "agent ls", "agent show", "agent check", "model list", "model ls",
         "tool list", "tool ls", "tool show", "hook list", "hook ls",
-        "session list", "session ls", "session show", "session tree",
+        "session list", "session ls", "session show", "session records", "session tree",
         "session search", "session context", "session worktree list", "session worktree ls",
         "skill list", "skill ls", "skill show", "output list", "output ls", "output show",
         "memory-bank check", "memory-bank doctor", "mcp list", "mcp ls", "mcp show", "audit", "audit tail", "trace", "doctor",

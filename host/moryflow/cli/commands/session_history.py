@@ -1,5 +1,5 @@
 """The history of a session: its branches and labels (``moryflow session tree|switch|fork|label``), the part of it that the
-model sees (``context|compact|undo-compaction``), and both as text.
+model sees (``context|compact|records|undo-compaction``), and both as text.
 """
 
 from __future__ import annotations
@@ -340,6 +340,28 @@ def undo_compaction(flags: Flags, session: str | None) -> None:
     show(flags, done, f"undone: {done['session']} shows again what the summary had replaced")
 
 
+@click.command("records")
+@click.argument("session", required=False)
+@document_options
+def show_records(flags: Flags, session: str | None) -> None:
+    """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
+
+    async def work(store: Store) -> tuple[str, Any]:
+        from moryflow.compaction.sections import Facts
+        from moryflow.store.records import effective
+
+        row = await find(store, session, flags)
+        head, _ = effective(await store.path(row.id))
+        details = (head.payload.get("details") or {}) if head is not None else {}
+        return row.id, Facts.from_json(details.get("facts"))
+
+    name, facts = with_store(work)
+    from moryflow.compaction.sections import listing
+
+    text = plain(listing(facts)) or "nothing is recorded: no part of this session has been summarised; moryflow session show"
+    show(flags, {"session": name, **facts.as_json()}, text)
+
+
 def divider(node: Node, summary_mark: str) -> str:
     """Return the line that a compaction or a prune draws in a conversation."""
     if node.kind == "prune":
@@ -349,4 +371,4 @@ def divider(node: Node, summary_mark: str) -> str:
     return f"──── compacted here, about {tokens} tokens ────\n{summary_mark}: {node.payload.get('summary', '')}"
 
 
-COMMANDS = (show_context, compact, undo_compaction, fork, label, switch, tree)
+COMMANDS = (show_context, compact, show_records, undo_compaction, fork, label, switch, tree)
