@@ -67,7 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Commands": ("run", "chat", "serve", "session", "agent", "model", "tool", "plugin", "config", "doctor"),
     "Write your own": ("new", "dev", "hook", "trace", "replay", "eval"),
     "What is allowed": ("permission", "approval", "audit"),
-    "What agents know and use": ("instructions", "skill", "memory-bank", "mcp", "output"),
+    "What agents know and use": ("instructions", "skill", "memory-bank", "mcp", "llm", "output"),
     "Editors, machines, shells": ("import", "acp", "worker", "schedule", "completion"),
 }
 

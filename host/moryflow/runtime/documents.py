@@ -261,11 +261,13 @@ async def models_json(host: Host, provider: str | None = None) -> list[dict[str,
     return [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in await known_models(host, provider)]
 
 
-def plugin_json(row: Row) -> dict[str, Any]:
+def plugin_json(row: Row, quarantined: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a plugin's row; only a process that runs sessions knows which hooks of it are in quarantine."""
     loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
     card = row.card
     capabilities = dict(card.capabilities) if card else None
-    return {**row.record._asdict(), **loaded, "manifest": card is not None, "capabilities": capabilities}
+    known = {"manifest": card is not None, "capabilities": capabilities, "quarantined": [*quarantined]}
+    return {**row.record._asdict(), **loaded, **known}
 
 
 def plugins_json(host: Host) -> list[dict[str, Any]]:
@@ -275,7 +277,7 @@ def plugins_json(host: Host) -> list[dict[str, Any]]:
     from .generation import wanted_plugins
 
     found = rows(host.home, host.config, wanted_plugins(host.config), host.development)
-    return [{**plugin_json(row), "quarantined": host.quarantined(row.name)} for row in found]
+    return [plugin_json(row, host.quarantined(row.name)) for row in found]
 
 
 def config_json(host: Host, *, everything: bool = False) -> dict[str, Any]:
