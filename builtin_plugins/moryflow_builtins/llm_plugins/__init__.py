@@ -60,7 +60,7 @@ async def tools(ctx: PluginContext) -> Sequence[Tool | Diagnostic]:
             found += [*tools_of(package, settings.toolboxes), *fragment_tools(package)]
         except Exception as error:  # its own code describes its tools
             text = f"its tools are left out: {type(error).__name__}: {error}"
-            found.append(Diagnostic(file=package.label, code="llm_tools", message=text))
+            found.append(Diagnostic(file=package.label, code="llm_import", message=text))
     taken: dict[str, Tool] = {}
     for item in found:
         other = taken.setdefault(item.name, item) if isinstance(item, Tool) else None
