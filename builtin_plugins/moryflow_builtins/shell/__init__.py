@@ -62,8 +62,13 @@ async def bash(
     return await run(ctx, float(timeout), opened)
 
 
+def _background() -> Any:
+    """Return the module of commands in the background, ``None`` while none was started: most sessions never need it."""
+    return sys.modules.get(f"{__name__}.background")
+
+
 def _has_background(turn: Turn) -> bool:
-    module = sys.modules.get(f"{__name__}.background")
+    module = _background()
     return module is not None and bool(module.commands_of(turn.session))
 
 
@@ -83,7 +88,7 @@ async def bash_output(
 @hookimpl(events=("session.deleted", "turn.finish"), timeout=30.0)
 async def event(event: Event, turn: Turn | None) -> None:
     """End the commands of a session that is deleted, and of a sub-agent that has answered."""
-    if (module := sys.modules.get(f"{__name__}.background")) is None:
+    if (module := _background()) is None:
         return
     if event.type == "session.deleted":
         await module.end_of_sessions(*event.data.get("sessions", ()))
@@ -109,7 +114,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
         settle_leftovers(ctx.data_dir, ctx.log)
 
     async def close() -> None:
-        if module := sys.modules.get(f"{__name__}.background"):
+        if module := _background():
             await module.end_of_host(ctx.data_dir / "background")
 
     return close

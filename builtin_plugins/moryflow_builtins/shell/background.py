@@ -64,10 +64,10 @@ class Tail(Output):
 
 
 class Detached:
-    """The context of a call that has returned: nothing is shown for it, and nobody is asked."""
+    """The context of a call that has returned: nobody is asked for it."""
 
-    def __init__(self, ctx: ToolContext, command: BackgroundCommand) -> None:
-        self._ctx, self.progress = ctx, command.show
+    def __init__(self, ctx: ToolContext) -> None:
+        self._ctx = ctx
 
     async def ask(self, question: Ask) -> None:
         raise Denied(f"{question.reason}; nobody is asked for a command in the background")
@@ -102,7 +102,7 @@ def begin(ctx: ToolContext, opened: Collection[str]) -> ToolResult:
 
 
 async def _run(ctx: ToolContext, command: BackgroundCommand, opened: Collection[str]) -> ToolResult:
-    detached: Any = Detached(ctx, command)
+    detached: Any = Detached(ctx)
     try:
         with _recorded(command.folder, ctx.mark):
             result = await run(detached, None, opened, Tail(ctx.data_dir, command.show))

@@ -35,10 +35,11 @@ class LiveSender:
     def _on_event(self, event: Event) -> None:
         if event.type not in SENT:
             return
-        text = str(event.data.get("text", ""))
+        item = event.model_dump(mode="json", exclude_defaults=True)
+        text = item["data"].get("text", "")
         for start in range(0, len(text) or 1, MAX_TEXT):
-            item = event.model_dump(mode="json", exclude_defaults=True)
-            self._add({**item, "data": {**item["data"], **({"text": text[start : start + MAX_TEXT]} if text else {})}})
+            piece = {"text": text[start : start + MAX_TEXT]} if text else {}
+            self._add({**item, "data": {**item["data"], **piece}})
         if event.type == "message.end":
             self.flush()
         elif self._timer is None:

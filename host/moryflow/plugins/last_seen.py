@@ -9,16 +9,13 @@ import sys
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from moryflow.base.events import now
 from moryflow.base.paths import keep
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
 from .sources import MAX_SOURCE
-
-if TYPE_CHECKING:
-    pass
 
 FILE = "plugins.json"
 # How many plugins are remembered; beyond that the oldest are forgotten.
