@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 from moryflow import RunOptions
-from moryflow.store import open_store, patience
+from moryflow.store import open_store, sql_store
 from moryflow_sdk import MoryflowError
 
 PLUGIN = """
@@ -30,7 +30,7 @@ PLUGIN = """
 @pytest.fixture
 def place(rig, monkeypatch):
     """A rig whose store is not patient, with a tool that counts how often it ran."""
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(sql_store, "FIRST_PAUSE", 0.01)
     rig.plugin("counting", PLUGIN)
     rig.allow_all()
     return rig
@@ -99,7 +99,7 @@ async def test_a_result_waits_in_memory_for_the_lock_and_the_turn_goes_on(place)
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_a_result_that_the_lock_outlives_is_lost_and_its_call_is_not_run_again(place, monkeypatch, stopped):
     """The turn ends with the error, by its timeout or by Ctrl-C; the next one names the call as interrupted (S0.68)."""
-    monkeypatch.setattr(patience, "LOCK_TIMEOUT", 600 if stopped else 0.05)
+    monkeypatch.setattr(sql_store, "LOCK_TIMEOUT", 600 if stopped else 0.05)
     model, trace = turns(place)
     async with impatient(place) as host:
         session = await host.new_session(place.vault, model=model)

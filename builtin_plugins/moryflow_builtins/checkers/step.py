@@ -11,8 +11,7 @@ from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
 from moryflow_sdk.support.texts import visible
 
 from . import EDITS, Checker, checkers
-from .problems import PrintedProblem, new_problems, read_problems
-from .run import run
+from .run import PrintedProblem, new_problems, read_problems, run
 
 MAX_LINES, MAX_WIDTH = 10, 240
 # More problems than this are not compared: their keys are kept with the session.

@@ -19,8 +19,7 @@ from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
-    from moryflow_sdk.chat_completions.effort import EffortStyle
-    from moryflow_sdk.chat_completions.endpoint import JsonMode
+    from moryflow_sdk.chat_completions.endpoint import EffortStyle, JsonMode
 
 
 # The name that stands for the first model that a server lists.

@@ -157,7 +157,7 @@ def warn(host: Host, given: Flags) -> None:
     """
     from moryflow.plugins.manifest import settings_of_plugins
 
-    from .unknown_names import unknown_agent
+    from .findings import unknown_agent
 
     for problem in (*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_agent(host)):
         if problem.fatal or not given.quiet:

@@ -23,8 +23,7 @@ from moryflow.imports.write import apply, last_of, take_back
 
 from . import InstallError
 from .code_facts import code_change
-from .folders import FOLDER, folder_digest, folder_files, folder_of
-from .lock import InstallResult, Locked, PackageOrigin
+from .lock import FOLDER, InstallResult, Locked, PackageOrigin, folder_digest, folder_files, folder_of
 
 if TYPE_CHECKING:
     from .manager import Manager

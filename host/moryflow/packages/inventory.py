@@ -22,8 +22,7 @@ from moryflow.plugins.load_failures import absent_gate, failed_record
 
 from .code_facts import facts_of
 from .distributions import Card, card_of
-from .folders import folder_of
-from .lock import Lockfile
+from .lock import Lockfile, folder_of
 
 NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
 CHANGED = "changed since it was last loaded; moryflow plugin check {name} tries it"

@@ -5,6 +5,7 @@ Every start reports what is missing or has another version; the content of the f
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -334,8 +335,6 @@ def _drift(
 ) -> Drift | None:
     sync, key = "moryflow plugin sync", normal(entry.name)
     if entry.kind == "claude":
-        from .folders import folder_digest, folder_of
-
         folder = folder_of(home, entry.name)
         if not folder.is_dir():
             return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync)
@@ -355,3 +354,36 @@ def _drift(
         text = f"{entry.name} {version} is not what was agreed to: its files differ from plugins.lock"
         return Drift(entry.name, "content", text, accept)
     return None
+
+
+FOLDER = "claude-plugins"
+MAX_FILES, MAX_BYTES = 5000, 64 * 1024 * 1024
+
+
+def folder_of(home: Path, name: str) -> Path:
+    """Return where the files of the plugin are that the lock calls `name`: ``claude/reviewer``."""
+    return home / FOLDER / name.rpartition("/")[2]
+
+
+def folder_digest(folder: Path) -> str:
+    """Return one hash of all files of a folder."""
+    total = hashlib.sha256()
+    for name, data in sorted(folder_files(folder).items()):
+        total.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def folder_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of the files of a folder, by relative path; git's own and links are left out.
+
+    :raises InstallError: there are too many, or they are too large.
+    """
+    found: dict[str, bytes] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if ".git" in name.parts or path.is_symlink() or not path.is_file():
+            continue
+        found[str(name)] = path.read_bytes()
+        if len(found) > MAX_FILES or sum(map(len, found.values())) > MAX_BYTES:
+            raise InstallError(f"it has more than {MAX_FILES} files or {MAX_BYTES // 2**20} MiB", where=str(folder))
+    return found

@@ -16,8 +16,7 @@ from moryflow.imports.write import apply
 
 from . import InstallError
 from .claude import repository, take_out, write_files
-from .folders import folder_digest, folder_files
-from .lock import Locked, Lockfile
+from .lock import Locked, Lockfile, folder_digest, folder_files
 
 if TYPE_CHECKING:
     from .manager import Manager

@@ -1,4 +1,7 @@
-"""Runs the server: binds its address, holds the lock of the home folder, serves, and ends it in order."""
+"""Runs the server: binds its address, holds the lock of the home folder, serves, and ends it in order.
+
+What is no HTTP is refused with the form and the headers of all other refusals.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import h11
 import uvicorn
 from moryflow_sdk import ConfigError
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from moryflow import __version__
 from moryflow.base.events import now
@@ -24,11 +29,12 @@ from moryflow.runtime.selection import NewSession
 from moryflow.store import inbox_of
 
 from .app import MAX_STREAMS, Access, application
-from .connections import HttpConnection
+from .replies import SAFE_HEADERS, encoded, error_document
 from .service import FOLDER, RUNNING, Service, only_one, token_of
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
+
 
 # How long interrupted turns may take to record how they ended.
 DRAIN_SECONDS = 2.0
@@ -202,3 +208,15 @@ async def _end(service: Service, *, finish: bool) -> None:
         await asyncio.wait_for(service.drain(finish=finish), None if finish else DRAIN_SECONDS)
     await asyncio.sleep(0)  # lets the last events of the turns be sent first
     service.events.stop()
+
+
+class HttpConnection(H11Protocol):
+    """A connection of uvicorn's, whose answer to what is no HTTP is JSON."""
+
+    def send_400_response(self, msg: str) -> None:
+        body = encoded(error_document("bad_request", "this is not a request of HTTP/1.1", "GET /openapi.json lists all"))
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close"), *SAFE_HEADERS]
+        head = h11.Response(status_code=400, headers=[*headers, (b"content-length", b"%d" % len(body))], reason=b"Bad Request")
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -1,8 +1,12 @@
-"""What the store does alike in every SQL database: queries, answers, forks, exports and imports."""
+"""What the store does alike in every SQL database: queries, answers, forks, exports and imports; and its locks: patience,
+and no commit after the release.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -12,8 +16,8 @@ from moryflow.base.events import now
 
 from . import queries as reading
 from . import statements as writing
-from .protocol import invalid
-from .records import REPLIES, ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow, is_session_id
+from .protocol import StaleEpoch, StoreError, WaitForLock, invalid
+from .records import REPLIES, ApprovalRow, CallRow, Commit, Committed, HookCallRow, Node, RunRow, SessionRow, is_session_id
 from .tables import HOOK_CALLS, RUNS, SqlConnection, decode_stored, execute, random_id, text
 
 T = TypeVar("T")
@@ -191,3 +195,36 @@ class SqlStore:
 
         checked = await asyncio.to_thread(read_lines, lines)
         return await self._sql.write(lambda to: store_lines(to, checked, vault))
+
+
+# Seconds between tries while the database is locked or away; each try waits for it too.
+FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0
+LOCK_TIMEOUT = 600.0
+
+
+class PatientLock(ABC):
+    """The part of :class:`moryflow.store.SessionLock` that needs nothing of one database alone."""
+
+    session: SessionRow
+    _released = False
+
+    @abstractmethod
+    async def commit(self, commit: Commit) -> Committed: ...
+
+    async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:
+        begun, attempt = time.monotonic(), 1
+        while True:
+            try:
+                return await self.commit(commit)
+            except StoreError as error:
+                if error.code != "locked":
+                    raise
+                pause = min(FIRST_PAUSE * 2 ** (attempt - 1), MAX_PAUSE)
+                if time.monotonic() - begun > LOCK_TIMEOUT or not await wait(error, attempt, pause):
+                    raise
+                attempt += 1
+
+    def _require_held(self) -> None:
+        if self._released:
+            message = f"session {self.session.id} was already released"
+            raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")

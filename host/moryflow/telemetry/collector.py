@@ -13,8 +13,7 @@ from moryflow_sdk.support.secrets import know
 
 from moryflow import __version__
 
-from .names import NAMES, SCHEMA_URL
-from .spans import TraceSpan
+from .spans import NAMES, SCHEMA_URL, TraceSpan
 
 # The conventions' own defaults.
 PORT, PATH, TIMEOUT = 4318, "/v1/traces", 10_000

@@ -18,8 +18,7 @@ from moryflow_sdk.errors import ModelError
 from moryflow_sdk.field_types import thaw
 from moryflow_sdk.models import SUMMARY_MARKS, Message, ModelRequest, ToolRequest, ToolSchema
 
-from .effort import effort_fields
-from .endpoint import Endpoint
+from .endpoint import Endpoint, effort_fields
 from .kept_fields import OF_CALL, OF_FUNCTION, OF_MESSAGE, THOUGHTS, has_text
 from .profile import Profile
 from .sent_schemas import is_strict, sent_schema

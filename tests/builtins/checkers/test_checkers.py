@@ -12,7 +12,7 @@ import pytest
 from moryflow.plugins.manifest import settings_of_plugins
 from moryflow.testing import IsolatedHost
 from moryflow_builtins.checkers import CheckerSettings, doctor
-from moryflow_builtins.checkers.problems import new_problems, read_problems
+from moryflow_builtins.checkers.run import new_problems, read_problems
 
 # The interpreter itself: the sandbox hides a virtual environment in a temporary folder.
 PYTHON = str(Path(sys.executable).resolve())

@@ -14,7 +14,7 @@ HELLO = Path(__file__).parents[3] / "user_examples" / "tools" / "hello.py"
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
     """Both configurations beside both agents: nothing is reported, and each setting does what it says (S0.87, S0.91, D74)."""
-    from moryflow.cli.unknown_names import unknown_names
+    from moryflow.cli.findings import unknown_names
     from moryflow.plugins.manifest import settings_of_plugins
 
     shutil.copyfile(SAMPLES / f"{name}.jsonc", moryflow.home / "config.jsonc")

@@ -10,7 +10,7 @@ import socket
 import time
 
 import pytest
-from moryflow.telemetry import background
+from moryflow import telemetry as background
 from moryflow.telemetry.collector import collector_of
 from moryflow_sdk import ConfigError, MoryflowError
 

@@ -13,8 +13,7 @@ from moryflow import RunOptions
 from moryflow.store import Commit, RunRow, open_store
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow.telemetry.collector import document, trace_parent
-from moryflow.telemetry.names import NAMES, SCHEMA_URL
-from moryflow.telemetry.spans import SpanOptions, TraceSpan, family_spans, spans
+from moryflow.telemetry.spans import NAMES, SCHEMA_URL, SpanOptions, TraceSpan, family_spans, spans
 from moryflow_sdk import Event
 
 from .conftest import attributes, flat, read

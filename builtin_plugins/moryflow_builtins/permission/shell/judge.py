@@ -32,7 +32,6 @@ from .own_folder import (
 )
 from .remember import contents_of, rule_to_remember
 from .tables import ADDS_WORDS, GIT_CHANGES, GIT_SENDS, NEUTRAL, SOUGHT, UNKNOWN, WRAPPERS, program
-from .texts import misleading_character, rough_commands
 from .words import (
     changing,
     fed_text,
@@ -42,10 +41,12 @@ from .words import (
     inner_words,
     is_neutral_copy,
     is_own,
+    misleading_character,
     name_of,
     operand_count,
     own_change_in_text,
     path_words,
+    rough_commands,
     script_of,
 )
 

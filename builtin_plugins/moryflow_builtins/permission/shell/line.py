@@ -16,8 +16,7 @@ from .guards import ANYTHING, UncoveredWords
 from .lexer import NotRead, SimpleCommand, Word, read
 from .remember import changed_file
 from .tables import UNKNOWN, program
-from .texts import rough_commands
-from .words import changing, git_place, inner_texts, inner_words, name_of, quote
+from .words import changing, git_place, inner_texts, inner_words, name_of, quote, rough_commands
 
 # How many levels of commands that run commands are read.
 MAX_DEPTH = 8

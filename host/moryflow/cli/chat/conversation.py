@@ -1,8 +1,9 @@
-"""A conversation: lines in, turns out, slash commands in between."""
+"""A conversation: lines in, turns out, slash commands in between, and the user's own commands behind a ``!``."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import signal
 import sys
 import time
@@ -13,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from moryflow_sdk import MoryflowError, SlashResult
+from moryflow_sdk import ConfigError, MoryflowError, SlashResult
 from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
-from moryflow.cli.terminal import ending, first_line, is_dumb, say, terminal_width
+from moryflow.cli.terminal import ending, first_line, is_dumb, plain, say, terminal_width
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.stdin import attachment, question
+from moryflow.cli.terminal.streams import stderr
 from moryflow.plugins.consent import consent_command
 from moryflow.runtime.slash_lines import slash_line
 
@@ -227,7 +229,6 @@ class Conversation(Talk):
 
     async def _own_command(self, command: str) -> None:
         """Run a command of the user's; what it prints goes with the next prompt, and ``!`` alone takes that back."""
-        from .own_command import run_own
 
         if not command:
             say("what your commands printed does not go with the next prompt" if self._ran else "!COMMAND runs it here")
@@ -332,3 +333,36 @@ class Stopping:
     def _received(self, number: int) -> None:
         self.leave = self.leave or number != signal.SIGINT
         self._stop()
+
+
+# How many characters of the end of an output go with the next prompt.
+KEPT = 16_000
+
+
+async def run_own(command: str, vault: Path) -> dict[str, str]:
+    """Run `command` as the user's shell would, show what it prints, and return that as an attachment.
+
+    :raises ConfigError: the folder is not on this machine.
+    """
+    if not vault.is_dir():
+        raise ConfigError("the folder of this session is not on this machine", where=str(vault), next_step="run it there")
+    process = await asyncio.create_subprocess_shell(
+        command, cwd=vault, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    assert process.stdout is not None
+    decode, text = codecs.getincrementaldecoder("utf-8")("replace").decode, ""
+    try:
+        while data := await process.stdout.read(65536):
+            piece = decode(data)
+            stderr().write(plain(piece))
+            stderr().flush()
+            text = (text + piece)[-2 * KEPT :]
+        code = await process.wait()
+    finally:
+        if process.returncode is None:  # Ctrl-C; the terminal has told the command too
+            process.terminate()
+    ended = "" if not text or text.endswith("\n") else "\n"
+    end = f"[exit code {code}]" if code else ""
+    stderr().write(f"{ended}{end}\n" if end else ended)
+    cut = "" if len(text) <= KEPT else "[the beginning is left out]\n"
+    return {"path": f"! {command}", "text": f"{cut}{text[-KEPT:]}{ended}{end}"}

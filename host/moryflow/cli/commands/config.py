@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.findings import unknown_names
 from moryflow.cli.open_host import from_host, own_home
 from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal import as_json, columns, plain, say, show, streams
-from moryflow.cli.unknown_names import unknown_names
 
 if TYPE_CHECKING:
     from moryflow_sdk import Rule

@@ -18,11 +18,10 @@ from moryflow_sdk.support.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
-from moryflow.cli.findings import DoctorFinding, by_kind, rule_remarks
+from moryflow.cli.findings import DoctorFinding, by_kind, rule_remarks, unknown_names
 from moryflow.cli.open_host import left_out, with_host
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import plain, show
-from moryflow.cli.unknown_names import unknown_names
 from moryflow.plugins.manifest import settings_of_plugins
 from moryflow.store.sqlite.locks import has_locks
 

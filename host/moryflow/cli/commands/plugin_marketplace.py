@@ -27,7 +27,7 @@ def add(flags: Flags, source: str) -> None:
     from moryflow.base.atomic_write import write_atomically
     from moryflow.base.paths import make_folder
     from moryflow.packages.claude import MARKETS, market_plugins, markets, read_market
-    from moryflow.packages.folders import FOLDER
+    from moryflow.packages.lock import FOLDER
 
     plugins = FoundPlugins(flags)
     address = _address(source)

@@ -40,7 +40,7 @@ async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: 
     from moryflow.cluster.worker import TurnWorker
     from moryflow.config import store_url
     from moryflow.plugins.reload import Reloader
-    from moryflow.store.postgres.processes import worker_name
+    from moryflow.store.postgres.session_lock import worker_name
 
     inbox = the_inbox(host.store)
     say_about(host, notes_on(host, *FOLDERS), quiet=flags.quiet)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import re
+import socket
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from moryflow_sdk import Event
 
 from moryflow.base.events import now
-from moryflow.store.patience import PatientLock
 from moryflow.store.protocol import Outdated, StaleEpoch, StoreError, invalid
 from moryflow.store.queries import live_path_of, session_row
 from moryflow.store.records import Commit, Committed, Node, SessionRow
 from moryflow.store.search import SEARCHED
+from moryflow.store.sql_store import PatientLock
 from moryflow.store.statements import (
     Written,
     checked_row,
@@ -237,3 +243,50 @@ def _storable(value: Any) -> Any:
 
 def _numbered(event: Event, seq: int) -> Event:
     return Event.model_construct(**{**vars(event), "seq": seq})
+
+
+@cache
+def _machine() -> str:
+    """Return a mark of this start of this machine and of this container, in which a process has a number of its own."""
+    boot, pids = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    try:
+        found = f"{socket.gethostname()} {boot.read_text()} {pids.readlink()}"
+    except OSError:  # not Linux: nobody's end is noticed, and each lease runs out
+        return os.urandom(6).hex()
+    return hashlib.sha256(found.encode()).hexdigest()[:12]
+
+
+def worker_name() -> str:
+    """Return a name for this process that no other one has, or had."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_machine()}:{os.urandom(3).hex()}"
+
+
+def has_ended(worker: str) -> bool:
+    """Return whether `worker` was a process of this machine that is no more, so that nobody needs to wait for its lease."""
+    _, pid, machine, _ = _parts(worker)
+    if not pid.isdigit() or machine != _machine():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    with suppress(OSError):  # a killed process stays listed until its parent has asked for its end
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+def process_of(worker: str | None) -> str:
+    """Return who holds a session, for use in a sentence."""
+    host, pid, machine, _ = _parts(worker or "")
+    if not pid:
+        return worker or "another process"
+    if machine != _machine():
+        return f"process {pid} on {host}"
+    return "this process" if pid == str(os.getpid()) else f"process {pid}"
+
+
+def _parts(worker: str) -> tuple[str, str, str, str]:
+    parts = worker.rsplit(":", 3)
+    return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == 4 else (worker, "", "", "")

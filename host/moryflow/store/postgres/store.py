@@ -23,8 +23,17 @@ from moryflow.store.tables import execute, random_id
 from .database import PostgresConnection, PostgresDatabase
 from .inbox import Inbox
 from .outputs import Outputs
-from .processes import has_ended, process_of, worker_name
-from .session_lock import LEASE, PostgresSessionLock, TreeEnd, plain_words, searched_words, tree_end
+from .session_lock import (
+    LEASE,
+    PostgresSessionLock,
+    TreeEnd,
+    has_ended,
+    plain_words,
+    process_of,
+    searched_words,
+    tree_end,
+    worker_name,
+)
 from .wakes import Wakes
 
 _POLL = 0.1

@@ -18,11 +18,10 @@ from moryflow.store.records import Hit, Node, SessionRow
 from moryflow.store.sql_store import SqlStore
 from moryflow.store.tables import random_id
 
-from .commit import begin_hold
 from .database import BACKUP, Database, beside, remove
 from .failures import store_error
 from .locks import FileLock
-from .session_lock import SqliteSessionLock, busy_error, session_lock
+from .session_lock import SqliteSessionLock, begin_hold, busy_error, session_lock
 
 _POLL = 0.05
 _EVENT_SPAN = """SELECT coalesce((SELECT min(seq) FROM events), 0),
@@ -61,7 +60,7 @@ class SqliteStore(SqlStore):
         self._database.close()
 
     async def damages(self) -> AsyncIterator[tuple[str, str]]:
-        from .damage import damages
+        from .backup import damages
 
         async for damage in self._database.stream(damages):
             yield damage

@@ -223,7 +223,7 @@ async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: Sessio
                 plans.extend(f"{row[3]}   [{statement}]" for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"))
 
     from moryflow.store import queries as reading
-    from moryflow.store.sqlite.commit import apply
+    from moryflow.store.sqlite.session_lock import apply
 
     def reads(db: sqlite3.Connection) -> None:
         reading.find_session(db, session.id[:5])
