@@ -79,6 +79,16 @@ def write_private(file: Path, text: str, *, sync: bool = False) -> None:
     replace_file(file, text.encode(), sync=sync)
 
 
+# What a session of a cluster works in, where that is not a folder of one path on all machines: `volume:NAME` is what the
+# configuration of each worker calls so, `worktree:REPO@REF` becomes a git worktree of the session's own.
+VOLUME, WORKTREE = "volume:", "worktree:"
+
+
+def is_workspace(vault: Path | str | None) -> bool:
+    """Whether `vault` is such a name rather than a folder."""
+    return str(vault).startswith((VOLUME, WORKTREE))
+
+
 def readable_vault(vault: Path | str | None) -> Path:
     """Return the resolved path of the vault.
 

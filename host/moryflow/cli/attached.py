@@ -16,6 +16,7 @@ from moryflow_sdk.events import OTHER_NAMES
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
 
 from moryflow import __version__
+from moryflow.base.paths import is_workspace
 from moryflow.runtime.turn_result import TurnResult
 
 from .options import Flags, RunFlags
@@ -105,7 +106,7 @@ async def session_of(server: AttachedServer, flags: Flags, chosen: RunFlags) -> 
 
     :raises MoryflowError: the server refuses, or there is no such session.
     """
-    folder, model = os.path.realpath(flags.vault or "."), chosen.model
+    folder, model = str(flags.vault) if is_workspace(flags.vault) else os.path.realpath(flags.vault or "."), chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
     wanted = {"agent": chosen.agent, "model": model, "mode": chosen.mode}

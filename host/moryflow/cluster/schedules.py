@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import ConfigError
@@ -33,14 +32,14 @@ def next_time(cron: str, after: datetime) -> datetime:
 
 
 async def add_schedule(
-    inbox: Inbox, cron: str, prompt: str, vault: Path, *, agent: str | None, model: str | None, queue: str, owner: str = ""
+    inbox: Inbox, cron: str, prompt: str, vault: str, *, agent: str | None, model: str | None, queue: str, owner: str = ""
 ) -> Schedule:
     """Store a schedule and return it.
 
     :raises ConfigError: `cron` is not a time.
     """
     first = next_time(cron, datetime.now(UTC))
-    schedule = Schedule(secrets.token_hex(4), cron, prompt, str(vault), agent, model, owner, queue, first)
+    schedule = Schedule(secrets.token_hex(4), cron, prompt, vault, agent, model, owner, queue, first)
     await inbox.add_schedule(schedule)
     return schedule
 
@@ -50,7 +49,8 @@ async def begin_due(inbox: Inbox, host: Host) -> None:
     for schedule in await inbox.due(lambda cron: next_time(cron, datetime.now(UTC))):
         agent = schedule.agent or host.agent(None).id
         row = await host.store.create(vault=schedule.vault, agent=agent, mode="agent", model=schedule.model or "")
-        await inbox.set_queue(row.id, schedule.queue, schedule.owner)
+        queue = schedule.queue or host.config.queue_of(schedule.vault) or "default"
+        await inbox.set_queue(row.id, queue, schedule.owner)
         body = {"prompt": {"text": schedule.prompt}, "options": {"on_ask": "prompt"}}
         await inbox.add(row.id, new_turn_id(), body, owner=schedule.owner)
         await inbox.began(schedule.id, row.id)

@@ -11,16 +11,17 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import Event, MoryflowError
 
+from moryflow.base.paths import WORKTREE
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
 from moryflow.runtime.subagents import whole_answer
 from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
+from moryflow.runtime.worktrees import IN_REPOSITORY, create
 from moryflow.store.postgres.inbox import Inbox, WaitingPrompt, WorkerRow
 from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError
 from moryflow.store.records import RunRow
@@ -86,8 +87,9 @@ class TurnWorker:
         self._at_work.add(session_id)
         try:
             row = await self._host.store.session(session_id)
-            if not Path(row.vault).is_dir():
-                self._tell(f"session {row.id}: {row.vault} is not here; start a worker that has it, with --queue")
+            needed = row.vault.removeprefix(WORKTREE).rpartition("@")[0] if row.vault.startswith(WORKTREE) else row.vault
+            if not self._host.config.place(needed).is_dir():
+                self._tell(f"session {row.id}: {needed} is not here; start a worker that has it, with --queue")
                 return
             session = await self._host.resume(row.vault, row.id)
             try:
@@ -117,13 +119,28 @@ class TurnWorker:
                 if not await self._inbox.holds(session.id, epoch):
                     raise StaleEpoch(f"session {session.id} was taken over")
                 continue
-            outcome = await self._take(session, prompt)
+            try:
+                moved = await self._begin_worktree(session)
+            except MoryflowError as error:
+                await self._inbox.end(session.id, prompt.turn, "failed", error_json(error))
+                continue
+            outcome = "handed_over" if moved else await self._take(session, prompt)
             self.turns += outcome == "ended"
             if outcome == "handed_over" or (outcome == "ended" and self._draining):
                 await self._inbox.hand_over(session.id, epoch)
                 return
             if outcome == "waiting" and await self._inbox.settle(session.id, epoch, asked, "waiting"):
                 return
+
+    async def _begin_worktree(self, session: Session) -> bool:
+        """Make the git worktree of a session that is to have one; return whether it was made, so that the work begins anew."""
+        if not session.row.vault.startswith(WORKTREE):
+            return False
+        repository, _, ref = session.row.vault.removeprefix(WORKTREE).rpartition("@")
+        top = self._host.config.place(repository)
+        made = await asyncio.to_thread(create, self._host.home, top, session.id, ref, top / IN_REPOSITORY)
+        await session.note(lambda journal: journal.session(vault=f"{repository}/{IN_REPOSITORY}/{made.name}"))
+        return True
 
     async def _take(self, session: Session, prompt: WaitingPrompt) -> Outcome:
         """Run a prompt, or go on with its turn, and record how it ended."""

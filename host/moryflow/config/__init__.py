@@ -19,6 +19,8 @@ from moryflow_sdk import Rule
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, MEANWHILE, not_understood, read_entries
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
 
+from moryflow.base.paths import VOLUME, WORKTREE
+
 from .jsonc import JsoncError, JsoncNode, tree
 
 if TYPE_CHECKING:
@@ -213,6 +215,7 @@ class FolderSettings(NamedTuple):
     agent: str = ""
     rules: tuple[Rule, ...] = ()
     queue: str = ""
+    volume: str = ""
 
 
 def read_folders(layer: Layer) -> tuple[list[FolderSettings], list[Problem]]:
@@ -231,9 +234,8 @@ def read_folders(layer: Layer) -> tuple[list[FolderSettings], list[Problem]]:
             said = f"{'.'.join(place)}.rules must be a list of rules"
             problems.append(layer.problem(place, said, code="rule_invalid", fatal=True))
             rules = [_asking(layer, said, layer.position(place)[0])]
-        keys = ("model", "agent", "queue")
-        model, agent, queue = (value if isinstance(value := given.get(key), str) else "" for key in keys)
-        folders.append(FolderSettings(Path(os.path.realpath(Path(name).expanduser())), model, agent, tuple(rules), queue))
+        texts = {key: value for key in ("model", "agent", "queue", "volume") if isinstance(value := given.get(key), str)}
+        folders.append(FolderSettings(Path(os.path.realpath(Path(name).expanduser())), rules=tuple(rules), **texts))
     return folders, problems
 
 
@@ -369,7 +371,7 @@ class Config:
         """Return the settings for the folder `vault`, those of folders above it first."""
         if vault is None or not self._folders:
             return []
-        here = Path(os.path.realpath(vault))
+        here = Path(os.path.realpath(self.place(vault)))
         return sorted((one for one in self._folders if here.is_relative_to(one.path)), key=lambda one: len(one.path.parts))
 
     def chosen(self, key: Literal["model", "agent"], vault: str | Path | None) -> str | None:
@@ -382,8 +384,25 @@ class Config:
         return self.get(dotted_key)
 
     def queue_of(self, vault: str | Path) -> str:
-        """Return the queue of workers that take sessions of the folder `vault`; empty if none is set."""
-        return next((entry.queue for entry in reversed(self.folders(vault)) if entry.queue), "")
+        """Return the queue of workers that take sessions of the folder or workspace `vault`; empty if none is set."""
+        folder = str(vault)
+        if folder.startswith(WORKTREE):
+            folder = folder.removeprefix(WORKTREE).rpartition("@")[0]
+        if folder.startswith(VOLUME):
+            return folder.partition("/")[0]
+        return next((entry.queue for entry in reversed(self.folders(folder)) if entry.queue), "")
+
+    @property
+    def volumes(self) -> dict[str, Path]:
+        """The folders that have a name in the cluster, by that name."""
+        return {entry.volume: entry.path for entry in self._folders if entry.volume}
+
+    def place(self, vault: str | Path) -> Path:
+        """Return the path of the folder or volume `vault` on this machine; a volume that is not here is a path that is not."""
+        name, _, below = str(vault).removeprefix(VOLUME).partition("/")
+        if str(vault).startswith(VOLUME) and name in self.volumes:
+            return self.volumes[name] / below
+        return Path(vault)
 
     @property
     def files(self) -> list[Path]:

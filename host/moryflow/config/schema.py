@@ -34,6 +34,7 @@ class FolderEntry(Settings):
     agent: Annotated[str, Meta("the agent of new sessions there")] = ""
     rules: Annotated[Any, Meta("permission rules there, after those of `agents.runtime.permission`")] = ()
     queue: Annotated[str, Meta("the workers that take sessions there, where `store.url` is set")] = ""
+    volume: Annotated[str, Meta("what a cluster calls the folder, on each machine that has it; sessions say volume:NAME")] = ""
 
 
 class RootSettings(Settings):

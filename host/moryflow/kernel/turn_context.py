@@ -119,7 +119,7 @@ class TurnContext:
 
     @cached_property
     def vault(self) -> Path:
-        return Path(self.live.row.vault)
+        return self.around.config.place(self.live.row.vault)
 
     def view(self, plugin: str) -> Turn:
         """Return the :class:`Turn` that `plugin` sees; one object per plugin and turn."""

@@ -17,7 +17,7 @@ from moryflow.agents import DEFAULT_AGENT
 from moryflow.approvals.questions import ApprovalDesk
 from moryflow.base.builtins import BUILTINS
 from moryflow.base.events import Bus
-from moryflow.base.paths import home_folder, readable_vault
+from moryflow.base.paths import home_folder, is_workspace, readable_vault
 from moryflow.compaction import Memory
 from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
@@ -71,6 +71,8 @@ class Host:
         self.leases = GenerationRefs()
         self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
         self.throttle: Throttle | None = None
+        self.elsewhere = False
+        """Whether workers run the turns, so that a session's workspace need not be on this machine."""
         self.before_turn: Callable[[], Awaitable[None]] | None = None
         self.code_files = items(self.home)
 
@@ -163,13 +165,14 @@ class Host:
         :raises ConfigError: the vault is not a readable folder, or the agent, the model or the mode is unknown.
         """
         self.approvals.attach(asyncio.get_running_loop())
-        folder = readable_vault(vault)
+        named = is_workspace(vault)
+        folder = Path(str(vault)) if named and self.elsewhere else readable_vault(vault and self.config.place(vault))
         chosen = self.agent(agent, folder)
         wanted = mode_of(mode or self.config.get("agents.runtime.mode.default") or "agent")
         if purpose != "direct":
             self.models(self.plugin_set).choose(model, chosen.model, self.config.chosen("model", folder))
         row = await self.store.create(
-            vault=str(folder),
+            vault=str(vault) if named else str(folder),
             agent=chosen.id,
             mode=wanted,
             model=model or "",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from moryflow.store import SessionLock, SessionRow, Store
 
 FOLDER = "worktrees"
+# Where in a repository the worktrees of a cluster are: all machines that have the repository have them too.
+IN_REPOSITORY = ".worktrees"
 # Letters of the session's id that name its worktree and its branch.
 NAME = 8
 # git runs no hook and no watcher of files; filters and merge drivers are the user's, and run as in any checkout.
@@ -87,10 +89,11 @@ def git(folder: Path | str, *arguments: str) -> str:
     return os.fsdecode(done.stdout)
 
 
-def create(home: Path, vault: Path, session: str) -> Worktree:
-    """Make a worktree for a session that is about to begin in `vault`, from the last commit.
+def create(home: Path, vault: Path, session: str, ref: str = "HEAD", place: Path | None = None) -> Worktree:
+    """Make a worktree for a session that is about to begin in `vault`, from the last commit or `ref`.
 
-    :raises ConfigError: `vault` is in no git repository, or nothing was committed there.
+    :param place: the folder that gets it; by default one beside the home.
+    :raises ConfigError: `vault` is in no git repository, or there is no such commit.
     """
     without = "run it without --worktree"
     try:
@@ -99,14 +102,20 @@ def create(home: Path, vault: Path, session: str) -> Worktree:
         step = f"git init and commit first, or {without}"
         raise ConfigError("--worktree needs a git repository", where=str(vault), next_step=step) from error
     try:
-        base = git(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
+        base = git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
     except GitFailed as error:
         step = f"commit first, or {without}"
-        raise ConfigError("this git repository has no commit yet", where=repository, next_step=step) from error
+        problem = "this git repository has no commit yet" if ref == "HEAD" else f"there is no commit {ref!r}"
+        raise ConfigError(problem, where=repository, next_step=step) from error
     name = session[:NAME]
-    folder = home.with_name(f"{home.name}-{FOLDER}") / name
+    folder = (place or home.with_name(f"{home.name}-{FOLDER}")) / name
     make_folder(folder.parent)
-    git(repository, "worktree", "add", "--quiet", "-b", f"moryflow/{name}", str(folder), base)
+    if place:
+        (place / ".gitignore").write_text("*\n", encoding="utf-8")
+    if folder.exists():  # whoever began it was killed before the session knew of it
+        shutil.rmtree(folder)
+        git(repository, "worktree", "prune")
+    git(repository, "worktree", "add", "--quiet", "-B", f"moryflow/{name}", str(folder), base)
     inside = folder / vault.resolve().relative_to(Path(repository).resolve())
     inside.mkdir(parents=True, exist_ok=True)  # a folder without a committed file is not in the worktree
     own = git(folder, "rev-parse", "--absolute-git-dir").removesuffix("\n")

@@ -35,6 +35,7 @@ class ClusterService(Service):
         super().__init__(*given)
         self._inbox = inbox
         self.owners = Owners(self.host.store, inbox)
+        self.host.elsewhere = True
         inbox.wakes.heard = lambda message: publish_live(message, self.host.bus, self.events.over)
         self._awaited: dict[str, asyncio.Future[End]] = {}
         self._watching: asyncio.Task[None] | None = None

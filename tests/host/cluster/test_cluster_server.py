@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -152,3 +153,55 @@ async def test_a_folder_has_workers_of_its_own(cluster: ClusterRig):
         cluster.worker("--queue", "notes")
         assert (await client.turn_result(session, turn))["end_reason"] == "completed"
     assert cluster.effects() == [("m", 1)]
+
+
+async def test_a_volume_is_where_each_worker_has_it(cluster: ClusterRig, tmp_path: Path):
+    """`volume:NAME`: two workers have it at different paths, and the session goes on in either; its queue is its own (D87)."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"calls": [{"name": "write", "arguments": {"path": "a.md", "content": "x"}}]}, "Done."]))
+    cluster.worker()  # has no such volume
+    with server(cluster) as said:
+        client = await client_of(said)
+        session = (await client.new_session(vault="volume:notes/daily", model=f"script:{script}"))["id"]
+        for name in ("first", "second"):
+            place = tmp_path / name
+            (place / "daily").mkdir(parents=True)
+            worker = cluster.worker("--config", json.dumps({"folders": {str(place): {"volume": "notes"}}}))
+            turn = (await client.prompt(session, "write"))["turn"]
+            assert (await client.turn_result(session, turn))["end_reason"] == "completed", cluster.logs()
+            worker.terminate()
+            worker.wait(30)
+        assert (await client.session(session))["vault"] == "volume:notes/daily"
+    assert all((tmp_path / name / "daily" / "a.md").exists() for name in ("first", "second"))
+
+
+@pytest.fixture
+def repository(cluster: ClusterRig) -> list[str]:
+    """The cluster's vault as a git repository with the tag `v1`; the beginning of a git command in it."""
+    git = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-C", str(cluster.vault)]
+    for words in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "Begin"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True)
+    return git
+
+
+async def test_a_session_works_in_a_worktree_of_a_commit(cluster: ClusterRig, tmp_path: Path, repository: list[str]):
+    """`worktree:REPO@REF`: the first worker makes it, inside the repository; a commit that is not there ends the turn (D87)."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"calls": [{"name": "write", "arguments": {"path": "a.md", "content": "x"}}]}, "Done."]))
+    cluster.worker()
+    with server(cluster) as said:
+        client = await client_of(said)
+        ids = [
+            (await client.new_session(vault=f"worktree:{cluster.vault}@{ref}", model=f"script:{script}"))["id"]
+            for ref in ("v1", "v2")
+        ]
+        turns = [(await client.prompt(id, "write"))["turn"] for id in ids]
+        assert (await client.turn_result(ids[0], turns[0]))["end_reason"] == "completed", cluster.logs()
+        with pytest.raises(ClientError, match="there is no commit 'v2'"):
+            await client.turn_result(ids[1], turns[1])
+        here = (await client.session(ids[0]))["vault"]
+    assert here == f"{cluster.vault}/.worktrees/{ids[0][:8]}" and [*Path(here).glob("*.md")] == [Path(here, "a.md")]
+    status = await asyncio.to_thread(subprocess.check_output, [*repository, "status", "--porcelain"])
+    assert status == b""
+    listed = json.loads(cluster.command("session", "worktree", "list", "--json").stdout)
+    assert [Path(one["folder"]) for one in listed] == [Path(here)]

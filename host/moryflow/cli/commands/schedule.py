@@ -36,19 +36,19 @@ schedules need a store in PostgreSQL and a worker. On one machine the system run
 @click.argument("prompt")
 @click.option("-m", "--model", help="The model (default: that of the worker).")
 @click.option("--agent", help="The agent (default: that of the worker).")
-@click.option("--queue", default="default", show_default=True, help="The workers that take it.")
+@click.option("--queue", default="", help="The workers that take it (default: those of the folder).")
 @document_options
 def add(flags: Flags, cron: str, prompt: str, model: str | None, agent: str | None, queue: str) -> None:
     """Run PROMPT at the times of CRON ('0 7 * * 1-5', in UTC), each time in a new session of --vault."""
-    from moryflow.base.paths import readable_vault
+    from moryflow.base.paths import is_workspace, readable_vault
     from moryflow.cluster.schedules import add_schedule
     from moryflow.store import inbox_of
 
-    vault = readable_vault(flags.vault)
+    vault = str(flags.vault) if is_workspace(flags.vault) else str(readable_vault(flags.vault))
 
     async def work(store: Store) -> Schedule:
         if inbox_of(store) is None:
-            again = shlex.join(["moryflow", "--vault", str(vault), "run", prompt])
+            again = shlex.join(["moryflow", "--vault", vault, "run", prompt])
             next_step = "for a store of several machines: moryflow config set store.url postgresql://USER@HOST/NAME"
             raise ConfigError(TIMER.format(cron=cron, command=again).strip(), next_step=next_step)
         return await add_schedule(the_inbox(store), cron, prompt, vault, agent=agent, model=model, queue=queue)

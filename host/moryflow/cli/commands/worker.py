@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError
 
+from moryflow.base.paths import VOLUME
 from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, document_options
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.group("worker", cls=NounGroup, invoke_without_command=True)
-@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Take sessions of this queue (default: default).")
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Take this queue (default: default, and volumes).")
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True, help="Sessions at once.")
 @document_options
 @click.pass_context
@@ -32,7 +33,11 @@ def command(ctx: click.Context, flags: Flags, queues: tuple[str, ...], concurren
     """
     if ctx.invoked_subcommand:
         return 0
-    return with_host(flags, lambda host: _work(host, flags, queues or ("default",), concurrency))
+    return with_host(flags, lambda host: _work(host, flags, queues or _own_queues(host), concurrency))
+
+
+def _own_queues(host: Host) -> tuple[str, ...]:
+    return ("default", *(f"{VOLUME}{name}" for name in host.config.volumes))
 
 
 async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: int) -> int:
