@@ -181,6 +181,7 @@ def test_an_example_that_is_not_run_says_why():
     assert sorted(line for line, why_not in example_lines() if why_not) == [
         "moryflow eval cases.yaml --without word-count",
         "moryflow import claude --check",
+        'moryflow llm embed sentence-transformers/all-MiniLM-L6-v2 "what shall be found"',
         "moryflow llm remove llm-echo",
         "moryflow mcp add files --cwd . -- npx -y @modelcontextprotocol/server-filesystem .",
         "moryflow mcp login hub",

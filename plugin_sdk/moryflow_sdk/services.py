@@ -373,6 +373,10 @@ class Spawn(Protocol):
         """Return how many ancestors this session has."""
         ...
 
+    def running(self) -> Sequence[SessionView]:
+        """Return the sessions that this one has started and that are at work now."""
+        ...
+
 
 class Complete(Protocol):
     """Ask a model something outside the conversation. Runs no chat hooks, counts toward the cost, does not nest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.metadata import Distribution
 from typing import Any
@@ -48,6 +49,24 @@ def add(context: CommandContext, names: tuple[str, ...]) -> None:
 def list_packages(context: CommandContext) -> None:
     """List the packages that you added: what each brings, or why it is left out."""
     _show(context, load_packages(_settings(context).packages))
+
+
+@group.command("embed")
+@click.argument("model")
+@click.argument("texts", nargs=-1, required=True)
+@click.pass_obj
+def embed(context: CommandContext, model: str, texts: tuple[str, ...]) -> None:
+    """Print the vector that an embedding model gives each text, a JSON list a line."""
+    packages, _ = load_packages(_settings(context).packages)
+    found = next((each.embeddings[model] for each in packages if model in each.embeddings), None)
+    if found is None:
+        raise ConfigError(f"no package that you added has an embedding model {model!r}", next_step="moryflow llm list")
+    try:
+        vectors = [[*vector] for vector in found.embed_multi(texts)]
+    except Exception as error:  # the boundary around the package's code
+        text = f"{model}: {type(error).__name__}: {error}".split("\n", 1)[0]
+        raise ConfigError(text, next_step="moryflow llm list") from error
+    context.print(vectors, text="\n".join(map(json.dumps, vectors)))
 
 
 @group.command("remove")

@@ -47,7 +47,7 @@ class LlmPackage:
 
     :param tools: functions, tools of ``llm`` and classes of toolboxes, with the name they were registered under.
     :param fragments: loaders by prefix; `templates` likewise.
-    :param embeddings: ids of embedding models, which only tools of ``llm`` use.
+    :param embeddings: embedding models by id, for tools of packages and ``moryflow llm embed``.
     """
 
     label: str
@@ -55,7 +55,7 @@ class LlmPackage:
     tools: list[tuple[Any, str]] = field(default_factory=list[tuple[Any, str]])
     fragments: dict[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
     templates: dict[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
-    embeddings: list[str] = field(default_factory=list[str])
+    embeddings: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def summary(self) -> str:
@@ -65,7 +65,7 @@ class LlmPackage:
             ("tools", [name for _, name in self.tools]),
             ("fragments", [f"@{prefix}:" for prefix in self.fragments]),
             ("commands", [f"/llm:{prefix}" for prefix in self.templates]),
-            ("embedding models, for its own tools", self.embeddings),
+            ("embedding models", list(self.embeddings)),
         )
         return "; ".join(f"{what} {', '.join(names)}" for what, names in rows if names) or "nothing that is offered"
 
@@ -181,7 +181,7 @@ def _collect(package: LlmPackage, manager: Any, module: Any) -> None:
         package.models.append(RegisteredModel(model, async_model, tuple(aliases or ())))
 
     def add_embedding(model: Any, aliases: Iterable[str] | None = None) -> None:
-        package.embeddings.append(str(model.model_id))
+        package.embeddings.update(dict.fromkeys((str(model.model_id), *(aliases or ())), model))
 
     def add_tool(tool: Any, name: str | None = None) -> None:
         package.tools.append((tool, name or str(getattr(tool, "name", None) or tool.__name__)))

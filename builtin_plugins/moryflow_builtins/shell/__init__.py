@@ -26,7 +26,7 @@ from moryflow_sdk import (
 from moryflow_sdk.field_types import Between
 
 name = "shell"
-services = ("files", "info", "rules")
+services = ("files", "info", "rules", "spawn")
 NAMESPACES = (
     "ask who runs this machine or container to allow user namespaces to everybody: sysctl user.max_user_namespaces, "
     "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns"
@@ -169,7 +169,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def commands() -> list[Command]:
     """Add ``/jobs``."""
-    return [Command(name="jobs", help="list the commands in the background; /jobs ID stops one", slash=_jobs)]
+    return [Command(name="jobs", help="list commands and sub-agents at work; /jobs ID stops a command", slash=_jobs)]
 
 
 async def _jobs(rest: str, turn: Turn) -> SlashResult:
@@ -178,4 +178,5 @@ async def _jobs(rest: str, turn: Turn) -> SlashResult:
     if rest:
         return SlashResult(text=await look(turn.session, rest.strip(), wait=0, stop=True))
     rows = [f"{one.id}  {one.state}  {one.command}" for one in commands_of(turn.session)]
+    rows += [f"{one.id}  the agent {one.agent} works  {one.title}" for one in turn.spawn.running()]
     return SlashResult(text="\n".join(rows) or "nothing runs in the background")

@@ -89,6 +89,14 @@ def is_workspace(vault: Path | str | None) -> bool:
     return str(vault).startswith((VOLUME, WORKTREE))
 
 
+def repository_of(vault: str) -> tuple[str, str]:
+    """Return repository and commit of ``worktree:REPO@REF``, ``HEAD`` without one; of anything else, itself and nothing."""
+    if not vault.startswith(WORKTREE):
+        return vault, ""
+    repository, at, commit = vault.removeprefix(WORKTREE).rpartition("@")
+    return (repository, commit) if at else (commit, "HEAD")
+
+
 def readable_vault(vault: Path | str | None) -> Path:
     """Return the resolved path of the vault.
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.base.paths import WORKTREE
+from moryflow.base.paths import repository_of
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
@@ -87,7 +87,7 @@ class TurnWorker:
         self._at_work.add(session_id)
         try:
             row = await self._host.store.session(session_id)
-            needed = row.vault.removeprefix(WORKTREE).rpartition("@")[0] if row.vault.startswith(WORKTREE) else row.vault
+            needed, _ = repository_of(row.vault)
             if not self._host.config.place(needed).is_dir():
                 self._tell(f"session {row.id}: {needed} is not here; start a worker that has it, with --queue")
                 return
@@ -134,9 +134,9 @@ class TurnWorker:
 
     async def _begin_worktree(self, session: Session) -> bool:
         """Make the git worktree of a session that is to have one; return whether it was made, so that the work begins anew."""
-        if not session.row.vault.startswith(WORKTREE):
+        repository, ref = repository_of(session.row.vault)
+        if not ref:
             return False
-        repository, _, ref = session.row.vault.removeprefix(WORKTREE).rpartition("@")
         top = self._host.config.place(repository)
         made = await asyncio.to_thread(create, self._host.home, top, session.id, ref, top / IN_REPOSITORY)
         await session.note(lambda journal: journal.session(vault=f"{repository}/{IN_REPOSITORY}/{made.name}"))

@@ -19,7 +19,7 @@ from moryflow_sdk import Rule
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, MEANWHILE, not_understood, read_entries
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
 
-from moryflow.base.paths import VOLUME, WORKTREE
+from moryflow.base.paths import VOLUME, repository_of
 
 from .jsonc import JsoncError, JsoncNode, tree
 
@@ -307,9 +307,7 @@ def load_config(
         know(secret_values(layer.value))
     config = Config(tuple(layer for layer in layers if layer.value or layer.lost), tuple(problems), path)._host_checked()
     good = before.get("user") if torn else next(iter(user), Layer("user", {}, str(path), is_file=True))
-    config.read = {"secrets": secrets, "inline": given}
-    if good is not None:
-        config.read["user"] = good
+    config.read = {"secrets": secrets, "inline": given, **({} if good is None else {"user": good})}
     return config
 
 
@@ -333,8 +331,7 @@ class Config:
     def __init__(self, layers: tuple[Layer, ...], problems: tuple[Problem, ...], path: Path) -> None:
         self.layers, self.problems, self.path = layers, problems, path
         self._value: dict[str, Any] = {}
-        self._rules: list[Rule] = []
-        self._folders: list[FolderSettings] = []
+        self._rules, self._folders = list[Rule](), list[FolderSettings]()
         self.read: dict[SourceName, Layer] = {}
         for layer in layers:
             self._value = merged(self._value, layer.value)
@@ -385,24 +382,20 @@ class Config:
 
     def queue_of(self, vault: str | Path) -> str:
         """Return the queue of workers that take sessions of the folder or workspace `vault`; empty if none is set."""
-        folder = str(vault)
-        if folder.startswith(WORKTREE):
-            folder = folder.removeprefix(WORKTREE).rpartition("@")[0]
+        folder, _ = repository_of(str(vault))
         if folder.startswith(VOLUME):
             return folder.partition("/")[0]
         return next((entry.queue for entry in reversed(self.folders(folder)) if entry.queue), "")
 
     @property
     def volumes(self) -> dict[str, Path]:
-        """The folders that have a name in the cluster, by that name."""
-        return {entry.volume: entry.path for entry in self._folders if entry.volume}
+        """The folders that have a name in the cluster, by ``volume:NAME``."""
+        return {f"{VOLUME}{entry.volume}": entry.path for entry in self._folders if entry.volume}
 
     def place(self, vault: str | Path) -> Path:
         """Return the path of the folder or volume `vault` on this machine; a volume that is not here is a path that is not."""
-        name, _, below = str(vault).removeprefix(VOLUME).partition("/")
-        if str(vault).startswith(VOLUME) and name in self.volumes:
-            return self.volumes[name] / below
-        return Path(vault)
+        name, _, below = str(vault).partition("/")
+        return self.volumes[name] / below if name in self.volumes else Path(vault)
 
     @property
     def files(self) -> list[Path]:

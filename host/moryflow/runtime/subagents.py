@@ -72,6 +72,10 @@ class Children:
         """The children at work now."""
         return tuple(self._running.values())
 
+    def rows(self) -> Sequence[SessionRow]:
+        """The sessions of the children at work now."""
+        return [one.session.row for one in self.running]
+
     def agents(self, scope: TurnContext) -> dict[str, Agent]:
         """Return every agent by id, as the generation of the turn `scope` has them."""
         return {DEFAULT_AGENT.id: DEFAULT_AGENT, **scope.plugin_set.agents}

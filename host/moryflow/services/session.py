@@ -235,6 +235,9 @@ class SpawnService:
     async def depth(self) -> int:
         return await self._children.depth(self._scope)
 
+    def running(self) -> Sequence[SessionView]:
+        return [view_of(SessionView, row) for row in self._children.rows()]
+
     @property
     def _children(self) -> Subagents:
         if self._scope.children is None:

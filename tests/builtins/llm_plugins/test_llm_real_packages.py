@@ -118,7 +118,7 @@ def test_llm_tools_datasette_asks_the_server_that_the_settings_name(llm_host: Ll
 
 
 def test_llm_tools_rag_searches_with_an_embedding_model_of_another_package(llm_host: LlmHost, tmp_path: Path) -> None:
-    """Embedding models are not ours to offer, but tools of llm find them."""
+    """Tools of llm find the embedding models of all packages, and `llm embed` prints what one gives (issue F)."""
     llm_host.write_package("llm-lengths", "llm_lengths_embed", EMBEDDER)
     llm_host.agree("llm-lengths", "llm-tools-rag")
     assert "llm__RAG_get_collections" in llm_host.host.tools
@@ -132,6 +132,7 @@ def test_llm_tools_rag_searches_with_an_embedding_model_of_another_package(llm_h
     assert json.loads(llm_host.call_tool("llm__RAG_get_collections").result.output) == ["birds"]
     found = llm_host.call_tool("llm__RAG_get_relevant_documents", query="tit", collection_name="birds", number=1)
     assert [each["id"] for each in json.loads(found.result.output)] == ["owl"]
+    assert llm_host.command("llm", "embed", "lengths", "owl", "tit ") == "[3, 5.0]\n[4, 5.0]\n"
 
 
 EMBEDDER = """

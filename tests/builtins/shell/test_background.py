@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from moryflow import RunOptions
-from moryflow.runtime.session_commands import delete_session
+from moryflow.runtime.session_commands import delete_session, run_slash
 
-BUILTINS = ("moryflow_builtins.permission", "moryflow_builtins.shell", "moryflow_builtins.tasks")
+BUILTINS = tuple(f"moryflow_builtins.{name}" for name in ("permission", "shell", "tasks", "user_agents"))
 
 
 @pytest.fixture
@@ -174,3 +174,22 @@ async def test_a_command_that_cannot_be_run_says_so_in_a_note(shells: Any):
         await session.prompt("and?")
         notes = [node.payload["text"] for node in await host.store.path(session.id) if node.kind == "note"]
         assert len(notes) == 1 and "was not run" in notes[0]
+
+
+async def test_jobs_lists_commands_beside_sub_agents(shells: Any):
+    """`/jobs`: what works for a session, whichever plugin began it (issue F)."""
+    agents = shells.home / "agents"
+    agents.mkdir(parents=True, mode=0o700)
+    text = f"---\nid: slow\ndescription: d\nmodel: {script(shells, {'text': 'late', 'delay': 30})}\n---\nWork."
+    (agents / "slow.md").write_text(text, encoding="utf-8")
+    (agents / "slow.md").chmod(0o600)
+    both = bash("sleep 300")
+    task = {"agent": "slow", "prompt": "go", "description": "count", "background": True}
+    both["calls"].append({"name": "task", "arguments": task})
+    async with shells.host() as host:
+        session = await host.new_session(shells.vault, model=script(shells, both, {"text": "ok"}))
+        await session.prompt("go", options=RunOptions(on_ask="deny"))
+        listed = (await run_slash(host, session, "jobs", "")).text.splitlines()
+        assert "runs  sleep 300" in listed[0] and "the agent slow works  count" in listed[1]
+        await session.children.aclose()
+        assert len((await run_slash(host, session, "jobs", "")).text.splitlines()) == 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError
 
-from moryflow.base.paths import VOLUME
 from moryflow.cli.findings import FOLDERS, notes_on, say_about
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, document_options
@@ -37,7 +36,7 @@ def command(ctx: click.Context, flags: Flags, queues: tuple[str, ...], concurren
 
 
 def _own_queues(host: Host) -> tuple[str, ...]:
-    return ("default", *(f"{VOLUME}{name}" for name in host.config.volumes))
+    return ("default", *host.config.volumes)
 
 
 async def _work(host: Host, flags: Flags, queues: tuple[str, ...], concurrency: int) -> int:
