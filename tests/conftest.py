@@ -46,7 +46,6 @@ settings.register_profile("explore", settings.get_profile("moryflow"), derandomi
 settings.load_profile("moryflow")
 
 SLOW = (
-    "tests/builtins/external_tools/test_external_tools_environments.py",
     "tests/builtins/external_tools/test_external_tools_programs.py",
     "tests/builtins/local_model/test_local_model_install.py",
     "tests/builtins/mcp/test_mcp_login.py",

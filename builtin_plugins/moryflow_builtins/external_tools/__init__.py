@@ -2,20 +2,12 @@
 
 A file is loaded once the user allowed it (``moryflow tool allow``), as long as its content is the one that was allowed.
 With ``enabled`` set to true every file of the folder is loaded, and edits too; with false, none. That is the only consent:
-loaded, they are ordinary tools, to which permission, truncation and every hook apply. A file with dependencies runs in a
-separate process and environment, so that it cannot break the host.
+loaded, they are ordinary tools, to which permission, truncation and every hook apply.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from moryflow_sdk import Diagnostic, PluginContext, Tool, hookimpl
-
-if TYPE_CHECKING:
-    from .environment import Environment
-
 
 name = "external_tools"
 services = ("artifacts", "code_loader", "complete", "emit", "files", "info")
@@ -36,13 +28,3 @@ async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
     from .loader import load_all
 
     return await load_all(ctx, folder, only_allowed=not enabled)
-
-
-def tool_environment(file: Path, data_dir: Path) -> Environment | None:
-    """Return the environment that `file` needs, or ``None``; for ``moryflow tool install``.
-
-    :raises ToolError: the file cannot be read, or its block with dependencies is not valid.
-    """
-    from .environment import environment_of
-
-    return environment_of(file, data_dir)

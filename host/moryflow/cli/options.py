@@ -167,7 +167,7 @@ DECISIONS = frozenset(
         "key set", "marketplace add",
         "config set", "config unset", "prompt edit", "prompt reset", "approval reply", "model use",
         "worktree merge", "worktree drop",
-        "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",
+        "model install", "tool allow", "new tool", "new agent", "serve", "acp",
         "tokens add", "tokens revoke", "worker", "worker drain", "worker limit", "schedule add", "schedule remove",
         "import", "eval",
     }

@@ -76,7 +76,7 @@ def file_failure(error: BaseException, path: Path) -> PluginError:
     text, file, line = _import_error(error, str(path))
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        hint = f'name {error.name} in a "# /// script" block of the file, or install it where Moryflow is installed'
+        hint = f"install {error.name} where Moryflow is installed, or let uv run the file as a program: docs/external-tools.md"
     return PluginError(text, where=f"{file or path}:{line}" if line else str(path), next_step=hint)
 
 

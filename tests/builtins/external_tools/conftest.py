@@ -1,9 +1,8 @@
-"""Tools in files of a person's own, in a host with the control plane, and packages to depend on without a network."""
+"""Tools in files of a person's own, in a host with the control plane."""
 
 from __future__ import annotations
 
 import asyncio
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,23 +73,3 @@ def box(bench) -> Toolbox:
     """An empty toolbox; external tools are off."""
     bench.builtins = tuple(f"moryflow_builtins.{name}" for name in PLUGINS)
     return Toolbox(bench)
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Callable[[str, str], str]:
-    """Make a package of one module; return the requirement that names its file."""
-
-    def make(name: str, source: str) -> str:
-        path, about = tmp_path / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
-        files = {
-            f"{name}.py": dedent(source),
-            f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-            f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        }
-        record = "".join(f"{item},,\n" for item in (*files, f"{about}/RECORD"))
-        with zipfile.ZipFile(path, "w") as archive:
-            for item, text in {**files, f"{about}/RECORD": record}.items():
-                archive.writestr(item, text)
-        return f"{name} @ {path.as_uri()}"
-
-    return make

@@ -95,7 +95,6 @@ WRONG = {
         None,
         "'a b' is not a tool name",
     ),
-    "two blocks": ("# /// script\n# ///\n\n# /// script\n# dependencies = []\n# ///\n# /// script\n# ///\n", None, "block"),
     "latin-1": (b"x = '\xe9'\n", None, "utf-8"),
 }
 

@@ -227,7 +227,7 @@ OWN_CHANGES = frozenset(
         "permission undo", "plugin install", "plugin uninstall", "plugin rm", "plugin update", "plugin sync", "plugin enable",
         "plugin disable", "plugin key set", "plugin marketplace add", "config set", "config unset",
         "config prompt edit", "config prompt reset", "approval reply", "model use", "model install",
-        "tool allow", "tool install", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
+        "tool allow", "new tool", "new agent", "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
         "session worktree merge", "session worktree drop", "serve", "serve tokens add", "serve tokens revoke", "acp",
         "worker", "worker drain", "worker limit", "schedule add", "schedule remove", "schedule rm", "import", "eval",
     }

@@ -19,7 +19,7 @@ from moryflow.cli.terminal import as_json, at_terminal, columns, plain, say, sho
 from moryflow.cli.terminal.streams import stdout
 from moryflow.runtime.documents import tool_json
 
-from .tool_files import allow, check, install, missing_hint
+from .tool_files import allow, check, missing_hint
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import RegisteredTool
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 # Columns to which `tool show` sets fields in: a schema may refer to itself.
 MAX_INDENT = 10
 
-command = noun("tool", "List, show and run tools without a model; check, allow and install files with tools.")
+command = noun("tool", "List, show and run tools without a model; check and allow files with tools.")
 
-for verb in (allow, check, install):
+for verb in (allow, check):
     command.add_command(verb)
 
 

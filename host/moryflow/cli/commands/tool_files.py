@@ -1,34 +1,20 @@
-"""``moryflow tool allow``, ``install`` and ``check``: the consent and packages a tool file needs, and its mistakes."""
+"""``moryflow tool allow`` and ``check``: the consent that a tool file needs, and its mistakes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import from_host, own_home, with_host
-from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal import plain, say, show
+from moryflow.cli.open_host import from_host, own_home
+from moryflow.cli.options import Flags, document_options
+from moryflow.cli.terminal import plain, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from moryflow.runtime.host import Host
 
 SWITCH = "agents.runtime.tools.external.enabled"
-
-
-class ToolEnvironment(Protocol):
-    """The environment with the packages of one tool file, as the plugin that keeps it provides it."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def packages(self) -> Sequence[str]: ...
-    def installed(self) -> bool: ...
-    def install(self, progress: Callable[[str], None]) -> object: ...
 
 
 @click.command("allow")
@@ -47,30 +33,6 @@ def allow(flags: Flags, file: str) -> None:
     show(flags, {"file": str(path), "waited": given}, f"{path} may run")
 
 
-@click.command("install")
-@click.argument("file")
-@asking_options
-def install(flags: Flags, file: str) -> None:
-    """Install what a file with tools names in its "# /// script" block, in an environment of its own.
-
-    FILE is a path, or a name in the tools folder.
-    """
-
-    async def work(host: Host) -> dict[str, Any]:
-        path = find_file(host.home, file)
-        found = environment(host, path)
-        if found is None:
-            return {"file": str(path), "packages": [], "installed": False}
-        fresh = not found.installed()
-        await install_environment(found, path, flags)
-        return {"file": str(path), "packages": list(found.packages), "installed": fresh, "folder": str(found.folder)}
-
-    done = with_host(flags, work, quiet=True)
-    packages = ", ".join(done["packages"])
-    text = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is installed"
-    show(flags, done, f"{text} ({done['file']})")
-
-
 def find_file(home: Path, name: str) -> Path:
     """Return the file that the user means: a path, or a name in the tools folder, with or without its suffix.
 
@@ -86,52 +48,6 @@ def find_file(home: Path, name: str) -> Path:
 
     hint = did_you_mean(name, [path.name for path in there])
     raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
-
-
-def environment(host: Host, path: Path) -> ToolEnvironment | None:
-    """Return the environment that a plugin keeps for a tool file, ``None`` if the file needs none.
-
-    A plugin provides it with a function ``tool_environment(file, data_dir)``.
-
-    :raises ConfigError: the file's ``# /// script`` block, which names its packages, cannot be read.
-    """
-    from moryflow_sdk import ConfigError, MoryflowError
-
-    for plugin in host.plugin_set.plugins.values():
-        find: Any = getattr(plugin.object, "tool_environment", None)
-        try:
-            found = find(path, host.home / "data" / plugin.name) if find is not None else None
-        except MoryflowError as error:
-            raise ConfigError(error.message, where=error.where or str(path), next_step=f"$EDITOR {path}") from error
-        if found is not None:
-            return found
-    return None
-
-
-async def install_environment(found: ToolEnvironment, path: Path, flags: Flags) -> None:
-    """Install an environment, after a question or with ``-y``, and report the progress on standard error.
-
-    :raises ConfigError: nobody can be asked, or the file waits for consent.
-    """
-    import asyncio
-
-    from moryflow_sdk import ConfigError
-
-    from moryflow.cli.terminal.stdin import confirm
-    from moryflow.plugins.consent import Consents
-
-    if found.installed():
-        return
-    if Consents(found.folder.parents[3]).is_waiting(path):
-        raise ConfigError("this file waits for your consent", where=str(path), next_step=f"moryflow tool allow {path.name}")
-    asked = f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?"
-    confirm(asked, flags, default=True, command=f"moryflow tool install {path.name} -y")
-
-    def progress(text: str) -> None:
-        if not flags.quiet:
-            say(f"moryflow: {text}")
-
-    await asyncio.to_thread(found.install, progress)
 
 
 def missing_hint(host: Host, tool: str) -> tuple[str, str]:
