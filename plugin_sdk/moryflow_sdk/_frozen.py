@@ -105,7 +105,6 @@ class Frozen:
 
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Check and convert `fields` in place, and return them."""
         problems: list[tuple[tuple[int | str, ...], str]] = []
         known = cls._checks
         for name, value in fields.items():
@@ -208,7 +207,6 @@ class Frozen:
 
 
 def _annotations(cls: type) -> Mapping[str, Any]:
-    """Return the annotations in the body of `cls` itself, most of them as unevaluated text."""
     if "__annotations__" in vars(cls) or sys.version_info < (3, 14):
         return vars(cls).get("__annotations__", {})
     import annotationlib

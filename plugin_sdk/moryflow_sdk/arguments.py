@@ -167,7 +167,6 @@ class _Member(NamedTuple):
 
 
 def _members(fields: Mapping[str, tuple[Any, Any]], records: dict[str, Any]) -> dict[str, _Member] | None:
-    """Return the members for `fields`, or ``None`` if the hint or default of any field is not simple."""
     found: dict[str, _Member] = {}
     for name, (hint, default) in fields.items():
         texts = [extra for extra in get_args(hint)[1:] if isinstance(extra, str)] if get_origin(hint) is Annotated else []
@@ -375,7 +374,6 @@ def _model(name: str, fields: Mapping[str, tuple[Any, Any]], doc: str | None = N
 
 
 def _described(hint: Any) -> Any:
-    """Turn ``Annotated[str, "text"]`` into ``Annotated[str, Field(description="text")]``."""
     if get_origin(hint) is not Annotated:
         return hint
     from pydantic import Field

@@ -115,7 +115,6 @@ class Tool:
 
 
 def _needs_settings(targets: Any) -> bool:
-    """Whether `targets` takes two positional arguments that have no default."""
     if type(targets) is FunctionType and not vars(targets):  # for a hundred tools, signatures would add 10 ms to a start
         return targets.__code__.co_argcount - len(targets.__defaults__ or ()) == 2
     try:
@@ -196,10 +195,6 @@ def tool(
 
 
 def _remarks(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, ...]:
-    """Return `names`, checked against the parameters of `function`.
-
-    :raises TypeError: a name is not a parameter, or `names` is one text instead of several.
-    """
     if isinstance(names, str):
         raise TypeError(f'remarks names parameters: write remarks=("{names}",)')
     unknown = next((name for name in names if name not in parameters(function)), None)
@@ -209,11 +204,6 @@ def _remarks(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, .
 
 
 def _name_of(target: Any) -> str:
-    """Return the name of a function.
-
-    :raises TypeError: `target` is not a function, like the text in ``@tool("name")``, or has no name, like a
-        ``functools.partial``.
-    """
     if not callable(target):
         raise TypeError(f"@tool marks a function, not {target!r:.60}; a name is given as @tool(name=…)")
     found = getattr(target, "__name__", None)
@@ -227,10 +217,7 @@ _CONTEXTS = ("ToolContext", "Turn")
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:
-    """Return the name of the parameter that receives the context, if any.
-
-    :raises TypeError: a parameter has no type hint, or cannot be given by name.
-    """
+    """Return the name of the parameter that receives the context, if any."""
     found = None
     for parameter in parameters(function).values():
         annotation = parameter.annotation

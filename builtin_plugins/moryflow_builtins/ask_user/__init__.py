@@ -35,7 +35,6 @@ class ChoiceQuestion(Frozen):
 
 
 def _preview(ctx: ToolContext) -> str:
-    """Return the questions as text, for a client that does not show choices."""
     lines: list[str] = []
     for one in ctx.call.args["questions"]:
         lines.append(one["question"])

@@ -81,7 +81,6 @@ def _named(turn: Turn) -> dict[str, Checker]:
 
 
 def _fits(one: Checker, paths: Sequence[str]) -> list[str]:
-    """Return the paths that a checker's globs match, by their name or from the vault on."""
     return [path for path in paths if any(_matches(path, glob) for glob in one.globs)]
 
 
@@ -90,7 +89,6 @@ def _matches(path: str, glob: str) -> bool:
 
 
 async def _run_all(turn: Turn, named: Iterable[Checker], paths: Sequence[str]) -> list[list[PrintedProblem] | None]:
-    """Return what each checker finds, ``None`` for one that failed."""
     return list(await asyncio.gather(*(_run_one(turn, one, paths) for one in named)))
 
 

@@ -176,7 +176,6 @@ def _said(answer: HookAnswer) -> str:
 
 
 async def _prompt(turn: Turn) -> str:
-    """Return what the user wrote last."""
     nodes = await turn.history.path()
     return next((str(node.payload.get("text", "")) for node in reversed(nodes) if node.kind == "user"), "")
 

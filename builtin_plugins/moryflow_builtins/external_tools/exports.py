@@ -106,7 +106,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _line(error: BaseException, factory: Any) -> int | None:
-    """Return the innermost line of the factory's file in the traceback of `error`."""
     file, line, trace = getattr(getattr(factory, "__code__", None), "co_filename", ""), None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

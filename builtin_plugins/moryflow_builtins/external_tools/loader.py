@@ -58,7 +58,6 @@ def _changed(path: Path) -> Diagnostic:
 
 
 async def _load_file(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
-    """Return the tools of one file, or the reasons why it has none."""
     try:
         if not path.name.isprintable():
             file = os.fsencode(path).decode("utf-8", "backslashreplace")

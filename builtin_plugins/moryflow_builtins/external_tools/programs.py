@@ -261,10 +261,6 @@ class _Conversation(asyncio.SubprocessProtocol):
 
 
 async def _run(program: Program, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-    """Run a copy of the program for one call.
-
-    :raises ToolError: it cannot be started, answers with an error, ends with an exit code other than 0, or prints too much.
-    """
     targets = [{"text": target.text, "path": target.path} for target in context.call.targets]
     request = {"v": 1, "tool": program.name, "args": arguments, "call": context.call.id, "targets": targets}
     request |= {"vault": str(context.vault), "home": str(context.home), "data_dir": str(context.data_dir)}
@@ -365,7 +361,6 @@ def bounded(result: ToolResult) -> ToolResult:
 
 
 def _answer(text: str) -> dict[str, Any]:
-    """Return the answer in `text`, or an empty object if it is something else, such as another JSON document."""
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):

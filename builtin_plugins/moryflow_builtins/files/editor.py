@@ -61,7 +61,6 @@ def commit(files: Files, changes: Sequence[FileChange]) -> None:
 
 
 def _make_change(files: Files, change: FileChange, undo: list[Undo]) -> None:
-    """Make one change, and add a function to `undo` for each step of it."""
     target, name, before = change.target, change.target.given, change.before
     if change.after is not None:
         target = files.write(target, change.after)
@@ -164,7 +163,6 @@ def plan_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[list
 
 
 def _with_number(error: ToolError, number: int, count: int) -> ToolError:
-    """Return `error` with the number of the edit that failed, and the note that no file was changed."""
     if count == 1:
         return error
     message = f"edit {number} of {count}: {error.message}; no file was changed"

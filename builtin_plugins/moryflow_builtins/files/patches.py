@@ -100,7 +100,6 @@ def _path(text: str, number: int) -> str:
 
 
 def _line(patch: FilePatch, line: str, number: int) -> None:
-    """Add one line to the part of the patch it belongs to."""
     match patch.action:
         case "add":
             if not line.startswith("+"):
@@ -222,7 +221,6 @@ def _refuse_same(targets: Mapping[str, Target]) -> None:
 
 
 def _plan_file(ctx: ToolContext, patch: FilePatch, targets: Mapping[str, Target]) -> tuple[str, str, list[FileChange]]:
-    """Return the old text, the new text and the changes of one file."""
     target = targets[patch.path]
     if patch.action == "add":
         if target.identity is not None:
@@ -291,7 +289,6 @@ def _replace(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple
 
 
 def _find_place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
-    """Return the line at which the old lines of `hunk` begin."""
     for header in hunk.headers:
         position = _after_header(lines, header, position, where)
     old = hunk.old
@@ -320,7 +317,6 @@ def _find_place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> 
 
 
 def _after_header(lines: Sequence[str], header: str, position: int, where: str) -> int:
-    """Return the index after the next line that matches `header`."""
     for way in (*_WAYS, str.strip):
         for index in range(position, len(lines)):
             if way(lines[index]) == way(header):

@@ -118,5 +118,4 @@ def _lines(content: str) -> str:
 
 
 def _name(target: Target, below: str = "") -> str:
-    """Return the resolved name of `target`, or of a path below it, on one line."""
     return visible(f"{target.text.rstrip('/')}/{below}" if below else target.text)

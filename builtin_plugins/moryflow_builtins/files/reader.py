@@ -112,7 +112,6 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
 
 
 def _codec_of(encoding: str | None) -> str | None:
-    """Return the canonical name of `encoding`, or raise :class:`ToolError` if there is no such text encoding."""
     import codecs
 
     if encoding is None:

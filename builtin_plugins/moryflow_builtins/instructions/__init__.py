@@ -133,10 +133,7 @@ def read_instructions(path: Path, root: Path, limit: int) -> Instructions:
 
 
 def _text(path: Path, root: Path) -> str:
-    """Return the text of one file, read as Latin-1 if it is not UTF-8.
-
-    :raises OSError: it cannot be read, or must not be.
-    """
+    """Return the text of one file, read as Latin-1 if it is not UTF-8."""
     data = _bytes(path, root.resolve())
     if b"\0" in data:
         raise OSError(1, "it is not text")
@@ -189,7 +186,6 @@ def in_folder(folder: Path) -> Path | None:
 
 
 def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | None]]:
-    """Yield every file with the folder that must contain it, or ``None`` if the settings name it and it is not there."""
     mine = person_home()
     if settings.claude and mine and is_file(mine / CLAUDE):
         yield mine / CLAUDE, mine
@@ -272,7 +268,6 @@ async def note_nested(call: ToolCall, turn: Turn) -> None:
 
 
 def _stamp(path: Path) -> str:
-    """Return a stamp that changes when the file is written."""
     try:
         found = path.stat()
     except OSError:

@@ -240,10 +240,6 @@ class LitellmModels(BaseProvider):
         return self._settings.providers.get(prefix) or ProviderSettings()
 
     def _endpoint(self, model: ModelInfo) -> Endpoint:
-        """Return the service as an endpoint, for encoding requests and for error messages.
-
-        :raises ModelError: the service's key is not set.
-        """
         from moryflow_sdk.chat_completions import Endpoint
 
         prefix = model.id.partition("/")[0]
@@ -292,7 +288,6 @@ config_model = ModelsSettings
 
 
 def _listed(prefixes: Collection[str]) -> list[str]:
-    """Return the models of litellm's table that belong to some services."""
     from .engine import table
 
     chat = ((name, row["litellm_provider"]) for name, row in table().items() if row.get("mode") == "chat")

@@ -148,7 +148,6 @@ def _correct(event: dict[str, Any]) -> None:
 
 
 def _counts(usage: Any) -> dict[str, Any]:
-    """Return `usage` without numbers of tokens that are not numbers."""
     found = {key: _counts(value) if isinstance(value, dict) else value for key, value in _mapping(usage).items()}
     return {key: value for key, value in found.items() if not key.endswith("_tokens") or (type(value) is int and value >= 0)}
 
@@ -307,7 +306,6 @@ def _is_connection(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Return `error` and what it was raised for, the first failure last."""
     chain = [error]
     while (cause := chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)

@@ -150,7 +150,6 @@ def _pip() -> list[str]:
 
 
 def _run(command: list[str], arriving: Path) -> None:
-    """Run pip with `arriving` as its folder for temporary files."""
     # --user and --target exclude each other; TMPDIR is where pip downloads to.
     environ = {**os.environ, "PIP_USER": "0", "TMPDIR": str(arriving)}
     done = subprocess.run(command, cwd=arriving, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False)

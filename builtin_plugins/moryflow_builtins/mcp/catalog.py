@@ -152,5 +152,4 @@ def model_names(tools: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name with the characters that model services accept."""
     return name if name.isascii() and name.isidentifier() else re.sub(r"[^A-Za-z0-9_-]", "_", name)

@@ -227,10 +227,6 @@ def _pair(text: str, default: str) -> tuple[str, str]:
 
 
 def _confirm(context: CommandContext, question: str, command: str) -> None:
-    """Ask on standard error, unless ``-y`` was given.
-
-    :raises ConfigError: nobody can be asked.
-    """
     click.echo(visible(question, keep="\n"), err=True)
     if context.yes:
         return
@@ -255,7 +251,6 @@ def _row(server: Server) -> dict[str, Any]:
 
 
 def _tool_rows(server: Server) -> list[dict[str, Any]]:
-    """Return a row for each tool of the pin, and for each new tool that was found since the review."""
     if server.pin is None:
         return []
     general = "" if server.state == "reviewed" else f"the server is {server.state}"

@@ -196,10 +196,7 @@ class _Callback:
         self.state = ""
 
     async def result(self) -> AuthorizationCodeResult:
-        """Wait for the answer of the login.
-
-        :raises ServerGone: the user, or the service, refused.
-        """
+        """Wait for the answer of the login."""
         given = await self._answers.get()
         if "code" not in given:
             said = f"{given.get('error', 'no code')} {given.get('error_description', '')}".strip()

@@ -89,7 +89,6 @@ def listing_text(listing: Listing) -> str:
 
 
 def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each argument, and for other parts of the schema, with everything that the model reads."""
     schema: Mapping[str, Any] = definition["inputSchema"]
     properties = schema.get("properties")
     for name, each in properties.items() if isinstance(properties, Mapping) else ():

@@ -114,7 +114,6 @@ class McpConnection:
             raise
 
     def _said(self) -> list[str]:
-        """Return what the server said last: an HTTP status, or lines on standard error."""
         lines = " / ".join(line for line in self._last_lines if line.strip())[-1500:]
         more = self._http.failure if self._http else lines and f"it said: {lines}"
         return [more] if more else []
@@ -178,7 +177,6 @@ class McpConnection:
         return {**drift, **_plain(result)}
 
     async def _prompt(self, request: Request) -> Any:
-        """Let the server write a prompt, if server and prompt are unchanged since the review."""
         name, listing = request.given["name"], await self._current_list()
         now = next((prompt for prompt in listing["prompts"] if prompt["name"] == name), None)
         if now != request.given["pinned"] or listing["identity"] != request.given["identity"]:

@@ -121,7 +121,6 @@ def _file(turn: Any, name: str, text: str) -> str:
 
 
 def _extend(turn: Any, target: Any) -> str:
-    """Add the missing sections at the end of the machine block of the front page."""
     text = as_text(turn.files.read(target, limit=1024 * 1024))
     blocks = split(text) if text is not None else None
     if text is None or blocks is None:
@@ -182,11 +181,6 @@ def facts(turn: Any) -> dict[str, Any]:
 
 
 def _within(context: Any, work: Callable[[Any], Any]) -> Any:
-    """Run `work` with a turn in the working folder.
-
-    :raises ConfigError: the folder does not exist.
-    """
-
     async def at(turn: Any) -> Any:
         if not turn.vault.is_dir():
             raise ConfigError("there is no such folder", where=str(turn.vault), next_step="give one that is there with --vault")

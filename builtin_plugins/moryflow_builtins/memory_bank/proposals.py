@@ -218,7 +218,6 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
 
 
 def _checked_target(ctx: Any, target: str) -> str:
-    """Return the path ``memory-bank/….md`` of a target, or refuse it."""
     resolved = ctx.files.resolve(bank_path(target), domain="edit")
     if resolved.error or not resolved.text.startswith(f"vault:/{FOLDER}/") or resolved.lexical not in (None, resolved.text):
         raise ToolError(f"{target} is not a file of {FOLDER}/", code="outside", next_step="name one, like details/patterns.md")
@@ -231,10 +230,6 @@ def _checked_target(ctx: Any, target: str) -> str:
 
 
 def _current(ctx: Any, name: str) -> str | None:
-    """Return the text of the target, or ``None`` if it is a new file.
-
-    :raises ToolError: the file exists, but is not text or has wrong markers.
-    """
     target = ctx.files.resolve(name, domain="read")
     if target.identity is None:
         return None

@@ -195,7 +195,6 @@ def _content(ctx: Any, name: str) -> bytes | None:
 
 
 def _task(proposal: Proposal, before: bytes | None) -> str:
-    """Return the writer's prompt, with the draft and the replaced lines as data between marks that have the proposal's id."""
     mark = proposal.id
     state = "It is a new file: make it with both blocks." if before is None else "It is there: edit its machine block."
     parts = [f"Carry out proposal {mark}.", f"Target: {proposal.target}. {state}"]

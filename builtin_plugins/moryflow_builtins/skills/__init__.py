@@ -298,10 +298,7 @@ def _other_files(skill: Skill) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a regular file.
-
-    :raises OSError: it is not a regular file, or too large.
-    """
+    """Return the text of a regular file."""
     with open_regular(path, follow=False) as file:
         data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:

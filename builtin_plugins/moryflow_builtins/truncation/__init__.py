@@ -337,13 +337,11 @@ class Kept(NamedTuple):
 
 
 def _source(result: ToolResult, limits: Limits) -> WholeOutput:
-    """Return the output of `result`: its spooled file or, if there is none any more, its text."""
     spooled = _spool_ends(Path(result.spool), limits) if result.spool else None
     return spooled or WholeOutput(result.output, result.output, result.output)
 
 
 def _as_text(result: ToolResult, source: WholeOutput) -> ToolResult | None:
-    """Return `result` with the content of its spooled file as text, or ``None`` if it has no such file."""
     if result.spool is None:
         return None
     if isinstance(source.content, Path):
@@ -409,7 +407,6 @@ def _stored_page(call: ToolCall, turn: Turn) -> str | None:
 
 
 def _id_of(path: str) -> str | None:
-    """Return the id in the file name of a stored output."""
     stem, _, output_id = Path(path).stem.rpartition("-")
     return output_id if stem and len(output_id) == 12 else None
 

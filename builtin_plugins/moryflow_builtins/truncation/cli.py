@@ -96,10 +96,6 @@ def _launch(artifact: Artifact) -> None:
 
 
 async def _find(artifacts: Artifacts, wanted: str) -> Artifact:
-    """Return the output whose id is `wanted`, or the only one whose id begins with it.
-
-    :raises ToolError: no output matches, or more than one.
-    """
     exact = await artifacts.get(wanted)
     if exact is not None:
         return exact

@@ -135,10 +135,7 @@ def _has_head(path: Path) -> bool:
 
 
 def _without_head(path: Path) -> MarkdownFile:
-    """Read a file without frontmatter.
-
-    :raises WrongFile: it is too large or not text; the line is the one in the file.
-    """
+    """Read a file without frontmatter."""
     head = b"---\n{}\n---\n"
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)  # no more, because the file may be larger than the memory

@@ -153,10 +153,7 @@ def _refusal_error(name: str, settings: SearchSettings, status: int) -> ToolErro
 
 
 def _hits(service: SearchService, answer: bytes, name: str) -> list[SearchHit]:
-    """Return the results in an answer; entries without an address are left out.
-
-    :raises ToolError: the answer is not JSON of the expected form.
-    """
+    """Return the results in an answer; entries without an address are left out."""
     try:
         found: Any = json.loads(answer)
         for key in service.found:

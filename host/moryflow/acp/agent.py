@@ -106,7 +106,6 @@ class EditorAgent:
         }
 
     def _capability(self, *names: str) -> Any:
-        """Return one of the capabilities that the client declared, or ``None``."""
         found: Any = self._client
         for name in names:
             found = found.get(name) if isinstance(found, dict) else None
@@ -120,10 +119,7 @@ class EditorAgent:
         return {}
 
     def _require_model(self) -> None:
-        """Refuse to work without a model, with the error for which editors offer to set one up.
-
-        :raises RpcError: there is no model, or ``initialize`` was not called.
-        """
+        """Refuse to work without a model, with the error for which editors offer to set one up."""
         if self._client is None:
             raise RpcError(INVALID_REQUEST, "the connection is not initialized", "send initialize first")
         host, wish = self._host, self._options.model or self._host.config.get("model")
@@ -153,10 +149,7 @@ class EditorAgent:
         return self._opened_answer(await self._open_stored(params), params)
 
     async def _open_stored(self, params: Params) -> EditorSession:
-        """Open a stored session; the client must name the folder that it belongs to.
-
-        :raises RpcError: there is no such session, it belongs to another folder, or it is working on a prompt.
-        """
+        """Open a stored session; the client must name the folder that it belongs to."""
         self._require_model()
         name, vault = _text(params, "sessionId"), self._folder(params)
         row = await self._row(name)
@@ -215,10 +208,7 @@ class EditorAgent:
             opened.tell_options()
 
     def _folder(self, params: Params) -> Path:
-        """Return the folder to work in.
-
-        :raises RpcError: it is not the absolute path of a readable folder, or the client names additional folders.
-        """
+        """Return the folder to work in."""
         folder = _text(params, "cwd")
         if not Path(folder).is_absolute():
             raise RpcError(INVALID_PARAMS, "cwd is an absolute path")
@@ -242,10 +232,7 @@ class EditorAgent:
         return {"sessions": found, **more}
 
     def _session(self, params: Params) -> EditorSession:
-        """Return the open session that `params` name.
-
-        :raises RpcError: there is no such open session.
-        """
+        """Return the open session that `params` name."""
         name = _text(params, "sessionId")
         if name not in self._sessions:
             raise RpcError(NOT_FOUND, f"there is no open session {name[:100]!r}", "session/new or session/load", "not_found")
@@ -307,10 +294,7 @@ SETUP_METHOD = {
 
 
 def _text(params: Params, name: str) -> str:
-    """Return the parameter `name`.
-
-    :raises RpcError: it is missing, empty or not text.
-    """
+    """Return the parameter `name`."""
     value = params.get(name)
     if not isinstance(value, str) or not value:
         raise RpcError(INVALID_PARAMS, f"{name} is missing, or is not text")

@@ -270,6 +270,5 @@ class EditorConnection:
 
 
 def _id_of(message: Mapping[str, Any]) -> Any:
-    """Return the id of a message for an error answer, or ``None`` if it has no valid one."""
     number = message.get("id")
     return number if isinstance(number, str | int) and not isinstance(number, bool) else None

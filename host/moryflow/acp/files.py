@@ -83,7 +83,6 @@ class EditorTexts:
 
 
 def _on_a_loop() -> bool:
-    """Whether this thread runs an event loop, and so must not wait."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -155,7 +154,6 @@ class EditorFiles(VaultFiles):
 
 
 def _text_in(file: BinaryIO) -> str | None:
-    """Return the text in a file, or ``None`` if it is too large or not text."""
     if os.fstat(file.fileno()).st_size > MAX_UNSAVED:
         return None
     file.seek(0)

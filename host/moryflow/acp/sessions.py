@@ -271,7 +271,6 @@ class EditorSession:
         self.tell({"sessionUpdate": "available_commands_update", "availableCommands": found})
 
     def _commands(self) -> Mapping[str, tuple[str, str]]:
-        """Return the slash commands by name: what each does, and a hint for the text after it."""
         plugins = self._host.plugin_set.commands.values()
         return {**{one.name: (one.help, "text") for one in plugins if one.slash is not None}, **OWN_COMMANDS}
 

@@ -195,7 +195,6 @@ class UpdateMapper:
         return title if said == "exit code 0" else f"{title} ({said})"
 
     def _plan(self, data: Mapping[str, Any]) -> None:
-        """Send the plan that a plugin publishes, without invalid entries."""
         found = data.get("entries")
         entries = [
             {

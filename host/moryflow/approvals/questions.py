@@ -176,7 +176,6 @@ class ApprovalDesk:
         self._expire(journal, await self._earlier_questions(scope, call))
 
     async def _earlier_questions(self, scope: TurnContext, call: ToolCall) -> list[ApprovalRow]:
-        """Return the questions about `call` that are answered or still open, oldest first."""
         if call.id not in scope.live.asked_calls:
             return []
         rows = await self._store().approvals(session=scope.session)
@@ -240,7 +239,6 @@ class ApprovalDesk:
                 return as_refused(ruling, cause="user", reason=reason, by="user")
 
     def _note(self, journal: Journal, row: ApprovalRow) -> None:
-        """Record and publish how a question ended, with the reply and who gave it."""
         journal.approval(row)
         journal.event("permission.replied", **_event_fields(row), reply=row.reply, by=row.by, message=row.message)
 
@@ -275,7 +273,6 @@ def _refuse_unasked(ruling: Ruling) -> Ruling:
 
 
 def _rules_of(ruling: Ruling, row: ApprovalRow) -> list[tuple[Rule, str]]:
-    """Return the rules that the answer in `row` stores, each with its scope, ``user`` or ``session``."""
     if row.reply == "preset":
         return [(Rule.model_validate(rule), "user") for rule in row.request.get("rules", {}).get("preset", ())]
     kept = [item for item in ruling.remember if item.scope != "none"]
@@ -283,7 +280,6 @@ def _rules_of(ruling: Ruling, row: ApprovalRow) -> list[tuple[Rule, str]]:
 
 
 def _preset_rules(scope: TurnContext, name: str) -> Sequence[Rule]:
-    """Return the rules of a preset that a question offers."""
     builtins: list[Any] = [plugin.object for plugin in scope.plugin_set.plugins.values() if plugin.tier == "builtin"]
     owner = next((one for one in builtins if hasattr(one, "preset_rules")), None)
     return owner.preset_rules(name) if owner is not None else ()
@@ -304,13 +300,11 @@ def _with_answer(row: ApprovalRow, answer: ApprovalReply) -> ApprovalRow:
 
 
 def _event_fields(row: ApprovalRow) -> dict[str, Any]:
-    """Return the fields of an event about a question that has ended."""
     call = {name: thaw(row.request[name]) for name in ("tool", "domain", "targets") if name in row.request}
     return {"approval_id": row.id, "call_id": row.call_id, **call}
 
 
 def _same_question(rows: Sequence[ApprovalRow], bound: str, preview: str) -> ApprovalRow | None:
-    """Return the question in `rows` with the same hash and preview, or ``None``."""
     same = (row for row in rows if row.request.get("bound") == bound and row.request.get("preview", preview) == preview)
     return next(same, None)
 

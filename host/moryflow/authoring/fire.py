@@ -127,10 +127,7 @@ async def call_chain(dispatcher: Dispatcher, scope: HookScope, hook: str, given:
 
 
 def _check_names(hook: str, given: Mapping[str, Any]) -> None:
-    """Refuse a name that is not an argument of `hook`, unless `given` can be the hook's one value itself.
-
-    :raises ConfigError: there is such a name.
-    """
+    """Refuse a name that is not an argument of `hook`, unless `given` can be the hook's one value itself."""
     info = HOOKS[hook]
     names = (*_CONTEXT.get(hook, ()), info.value or ("event" if info.kind == "observe" else ""))
     unknown = sorted(set(given) - set(names))
@@ -143,10 +140,7 @@ def _check_names(hook: str, given: Mapping[str, Any]) -> None:
 
 
 def _judged(scope: TurnContext, call: ToolCall) -> ToolCall:
-    """Return `call` as gates see it: validated, with its targets and hash. A call that has targets stays as it is.
-
-    :raises ConfigError: there is no such tool, or the arguments do not fit it: no gate would be asked about such a call.
-    """
+    """Return `call` as gates see it: validated, with its targets and hash. A call that has targets stays as it is."""
     if call.targets:
         return call
     owned = scope.plugin_set.tools.get(call.tool)

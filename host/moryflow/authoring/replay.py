@@ -119,10 +119,7 @@ def _candidate(path: Path) -> Candidate:
 
 
 async def _probe_plugin(host: Host, candidate: Candidate, path: Path) -> None:
-    """Let the probe import the plugin first: code that hangs or ends the process is reported and cannot hurt the replay.
-
-    :raises PluginError: the plugin does not load.
-    """
+    """Let the probe import the plugin first: code that hangs or ends the process is reported and cannot hurt the replay."""
     from moryflow.plugins.preflight.policy import probe_all
 
     work = partial(probe_all, [candidate], home=host.home, config=host.config.section(""), seconds=TIMEOUT)
@@ -227,7 +224,6 @@ def _difference(then: HookCallRow, now: HookCallRow | None, error: str) -> Value
 
 
 def _change(row: HookCallRow | None) -> dict[str, Any]:
-    """Return what a hook call changed or said: new values only."""
     delta = thaw(row.delta) if row is not None else None
     return {name: value for name, value in cast("dict[str, Any]", delta or {}).items() if name != "was"}
 

@@ -248,7 +248,6 @@ def _row(host: Host, row: HookCallRow, tools: Mapping[str, str]) -> dict[str, An
 
 
 def _place(host: Host, row: HookCallRow) -> tuple[str, int, bool | None]:
-    """Return the file and line of the implementation as it is now, and whether its code has changed since then."""
     plugin = host.plugin_set.plugins.get(row.plugin)
     if plugin is None:
         return "", 0, None

@@ -29,10 +29,7 @@ def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
 
 
 def _look_at(folder: Path) -> None:
-    """Check that files can be read and made in `folder`: once, here, and not in each place that needs it.
-
-    :raises MoryflowError: they cannot; the message says why.
-    """
+    """Check that files can be read and made in `folder`: once, here, and not in each place that needs it."""
     problem, step = "", "set MORYFLOW_HOME to a folder that you may write to"
     try:
         if not stat.S_ISDIR(folder.stat().st_mode):

@@ -195,7 +195,6 @@ def _main(arguments: list[str] | None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
-    """Run the command and report its errors, except a failure to write standard output, which is raised."""
     if arguments is None:  # a program that calls main() has its own handlers of signals and uncaught exceptions
         if callable(signal.getsignal(signal.SIGINT)):  # until here Ctrl-C leaves at once, see moryflow.__main__
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -88,7 +88,6 @@ async def _asked(answer: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _error_of(refused: ClientError) -> MoryflowError:
-    """Return the server's refusal as the error that this process would have raised."""
     details = {"where": refused.where, "next_step": refused.next_step}
     if refused.status == 401:
         message = "the server does not accept the token of this home: it is the server of another home"
@@ -210,7 +209,6 @@ class AttachedSession:
                 subscriber(event)
 
     def _end(self, outcome: TurnResult | MoryflowError | None) -> None:
-        """End the running turn with its result, an error, or, if the server is gone, with what its events have told."""
         if self._result is None or self._result.done():
             return
         if isinstance(outcome, MoryflowError):

@@ -88,7 +88,6 @@ def _is_verbose() -> bool:
 
 
 def _system_error(error: OSError, reason: str) -> tuple[str, str, str]:
-    """Return the system's message, the file it is about, and what to do."""
     if error.filename == STDOUT:
         kept = "; what was done is kept: moryflow session show" if sys.argv[1:2] == ["run"] else ""
         return f"could not be written: {reason}", STDOUT, f"free some space, or send the output elsewhere{kept}"
@@ -184,7 +183,6 @@ def _write(text: str) -> None:
 
 
 def _described(what: str, error: BaseException) -> str:
-    """Return `what`, the exception, its innermost place in the user's own code, and the command that shows more about it."""
     try:
         text = " ".join(str(error).split())
     except BaseException as another:  # its `__str__` is foreign code

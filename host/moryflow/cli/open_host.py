@@ -95,10 +95,6 @@ def _print_notices(store: Store) -> None:
 
 @contextmanager
 def _naming_home() -> Iterator[None]:
-    """Turn an ``OSError`` about Moryflow's own folder into one that explains it.
-
-    :raises MoryflowError: the folder cannot be made.
-    """
     try:
         yield
     except OSError as error:

@@ -175,10 +175,7 @@ DECISIONS = frozenset(
 
 
 def _refuse_inside_tool(ctx: click.Context, given: Mapping[str, object]) -> None:
-    """Inside a tool, refuse a command of :data:`DECISIONS`, and a turn that could do more than the turn the tool runs in.
-
-    :raises ConfigError: a tool started this program, and the command is such a one.
-    """
+    """Inside a tool, refuse a command of :data:`DECISIONS`, and a turn that could do more than the turn the tool runs in."""
     words = " ".join(ctx.command_path.split()[-2:])
     freer = "--mode full_access" if given.get("mode") == "full_access" else ""
     layered = ctx.info_name in ("run", "chat", "dev") and (flags_of(ctx).config or os.environ.get("MORYFLOW_CONFIG"))
@@ -210,7 +207,6 @@ def asking_options(function: F) -> F:
 
 
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    """Refuse NaN and infinity, which would limit no cost."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not an amount of money.")
     return value

@@ -168,7 +168,6 @@ class TurnCompaction(Compaction):
         return request_tokens(self._path, self._view(), meter, await self._overhead(meter))
 
     async def _overhead(self, meter: Meter) -> float:
-        """Return the tokens of the system prompt and the tools."""
         frames = 2 * meter.frame * (1 + len(self._requests.schemas()))
         return await self._requests.overhead(meter.estimate) + frames
 
@@ -284,7 +283,6 @@ class TurnCompaction(Compaction):
         return record, None if applied else MoryflowError("the conversation has changed meanwhile")
 
     def _add_cost(self, record: Record) -> None:
-        """Add the fork's tokens and cost to those of the turn."""
         writing = record.writing
         self._scope.extra_usage.append((writing.usage, writing.cost))
 
@@ -301,14 +299,12 @@ class TurnCompaction(Compaction):
         self._memory.start(self._scope.session, record)
 
     async def _drop_background(self, reason: str = "a summary was needed at once") -> None:
-        """Cancel the summary that is being written beside the turn, and record the reason."""
         record = self._memory.cancel(self._scope.session)
         if record is not None:
             record.writing.fork.live = self._scope.live
             await record.abandoned(reason)
 
     async def _take_finished(self, *, wait: bool = False) -> None:
-        """Apply the summary of a finished background fork, or record why there is none."""
         found = await self._memory.finished(self._scope.session, wait=wait)
         if found is None:
             return

@@ -141,7 +141,6 @@ class _Replacements:
         return self._size(_text_now(node, self._done)) + IMAGE_TOKENS * images
 
     def add(self, node: Node, line: str) -> None:
-        """Show `line` instead of the content of `node` if that saves tokens."""
         gain = self.tokens(node) - self._size(line)
         if gain > 0:
             self._nodes[node.id] = self._done[node.id] = line
@@ -167,7 +166,6 @@ class _Replacements:
 
 
 def _text_now(node: Node, done: Mapping[str, str]) -> str:
-    """Return the text that the view shows of a node."""
     return done.get(node.id) or (node.payload.get("output", "") if node.kind == "tool" else with_files(node.payload))
 
 

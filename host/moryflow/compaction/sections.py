@@ -143,7 +143,6 @@ def _arguments(text: str) -> Mapping[str, Any]:
 
 
 def _about(arguments: Mapping[str, Any]) -> str:
-    """Return what a call was about, in one short line."""
     paths = paths_in(arguments)
     if paths:
         return " ".join(paths)[:300]

@@ -181,7 +181,6 @@ def first_params(model: ModelInfo, settings: CompactionSettings) -> ChatParams:
 
 
 def _cut_to(text: str, room: float) -> str:
-    """Return `text`, without its middle if it is larger than `room` tokens."""
     tokens = careful(text)
     return text if tokens <= room else shorten(text, max(80, int(len(text) * room / tokens * 0.95)))
 

@@ -151,7 +151,6 @@ class Writing:
             self.usage, self.cost, self.steps = writer.usage, writer.cost, writer.steps
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
-        """Return the configured model, or the session's own if none is configured or it cannot be used."""
         if self.settings.model is None:
             return self.main
         try:
@@ -175,10 +174,7 @@ class Writing:
     # ---------------------------------------------------------------- the checks
 
     def _check(self, written: str, summary: str) -> None:
-        """Refuse a summary that must not replace a conversation, whether a model or a plugin wrote it.
-
-        :raises SummaryFailed: it is empty, too long, or not smaller than what it replaces.
-        """
+        """Refuse a summary that must not replace a conversation, whether a model or a plugin wrote it."""
         if not without_marks(written).strip():
             raise SummaryFailed("the summary is empty")
         size, replaced = self.job.meter.estimate(summary), self.job.replaced - self.job.protected_tokens

@@ -145,7 +145,6 @@ def _effect(layer: Layer, place: Place) -> str:
 
 
 def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int, ...], message: str) -> str:
-    """Return what is wrong at `location`, in the value or the entry of a list at `place`."""
     location = location if isinstance(place[-1] if place else "", int) else place
     # Without pydantic's steps for the members of a union, such as ``function-after[…]``.
     location = tuple(step for step in location if not (isinstance(step, str) and step.endswith("]")))
@@ -308,7 +307,6 @@ def _plain(key: str) -> str:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """Return the models, lists and mappings that a type consists of."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _parts(inner[0])

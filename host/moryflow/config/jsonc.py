@@ -152,7 +152,6 @@ def _readable(error: json.JSONDecodeError, plain: str) -> str:
 
 
 def _second_offset(text: str, key: str) -> int:
-    """Return the offset at which `key` occurs for the second time in one object."""
     seen: list[set[str]] = []
     previous = (0, "")
     for start, token in _tokens(text):

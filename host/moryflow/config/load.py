@@ -100,10 +100,6 @@ def _emptied(text: str, before: Layer | None) -> str:
 
 
 def _parsed_layer(layer: Layer) -> Layer:
-    """Return `layer` with the values of its text.
-
-    :raises JsoncError: the text is not a configuration.
-    """
     value = parse(layer.text)
     if not isinstance(value, dict):
         raise JsoncError("a configuration is an object: { … }", 1, 1)

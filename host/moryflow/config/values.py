@@ -221,7 +221,6 @@ def node_at(text: str, path: Sequence[str]) -> Any:
 
 
 def _in_force(rules: list[Any], entry: Mapping[str, Any]) -> bool:
-    """Whether `rules` has `entry` and no later rule of its domain may overrule it: the last match decides."""
     same = [rule for rule in rules if isinstance(rule, dict) and rule.get("domain") == entry["domain"]]
     while same and same[-1].get("decision") == entry["decision"]:
         if same.pop() == entry:
@@ -274,10 +273,6 @@ def edit(file: Path, change: Change) -> bool:
 
 
 def _target(file: Path) -> Path:
-    """Return the file to change, with links resolved.
-
-    :raises ConfigError: a link leads nowhere. The file behind it may be away only for a while, so no new one is made.
-    """
     lost = leads_nowhere(Path(file))
     if lost:
         raise ConfigError(f"{lost}; nothing was written", where=str(file), next_step=LOST_HINT)
@@ -386,7 +381,6 @@ def _entry(value: Any, key: str | None, unit: str, indent: str, end: str) -> str
 
 
 def _dump(value: Any, unit: str, indent: str, end: str) -> str:
-    """Return `value` as the user would write it: an object of plain values on one line, else one entry per line."""
     if isinstance(value, dict) and len(value) > 1 and not any(isinstance(item, dict | list) for item in value.values()):
         return "{ " + json.dumps(value, ensure_ascii=False)[1:-1] + " }"
     if isinstance(value, dict) and value:
@@ -407,7 +401,6 @@ def _line_end(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """Return one level of indentation: that of the first indented line."""
     match = _INDENT.search(text)
     return match.group(1) if match else "  "
 

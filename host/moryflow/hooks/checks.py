@@ -148,10 +148,6 @@ def _rebuild(expected: type[Any], value: Any) -> Any:
 
 
 def _check_bounds(hook: str, value: Any, before: Any = None) -> Any:
-    """Return `value` if its numbers are finite and its text is not too long.
-
-    :raises InvalidHookResult: it is out of bounds; the message names the field and what it holds.
-    """
     if problem := _out_of_bounds(hook, value, before):
         raise InvalidHookResult(f"{hook} returned a value that is not accepted: {problem}")
     return value
@@ -183,10 +179,7 @@ def _message(item: Any) -> Message:
 
 
 def _check_pairs(messages: Sequence[Message]) -> None:
-    """Refuse a list in which a call has no result or a result has no call: no provider accepts it.
-
-    :raises InvalidHookResult: the message names the call.
-    """
+    """Refuse a list in which a call has no result or a result has no call: no provider accepts it."""
     open_calls: set[str] = set()
     for message in messages:
         if message.role == "tool":
@@ -229,7 +222,6 @@ def _fields_as_json(value: Frozen, names: Sequence[str], visible: bool) -> dict[
 
 
 def _splice(before: Sequence[Message], after: Sequence[Message], visible: bool) -> dict[str, Any]:
-    """Return which part of a list of messages was replaced, and its new messages."""
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
     end = _common(rest_before[::-1], rest_after[::-1])
@@ -286,12 +278,10 @@ def _out_of_bounds(hook: str, value: Frozen, before: Frozen | None = None) -> st
 
 
 def _text_size(value: Any) -> int:
-    """Count the characters of all text in `value`, keys included."""
     return sum(len(leaf) for _, leaf in _leaves(value) if isinstance(leaf, str | bytes))
 
 
 def _leaves(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each text, key and number in `value` with its place, for example ``extra.limits[2]``."""
     if isinstance(value, str | bytes | int | float):
         yield field, value
     elif isinstance(value, Frozen):

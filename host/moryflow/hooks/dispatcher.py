@@ -116,7 +116,6 @@ class Dispatcher:
     def _record_verdict(
         self, scope: HookScope, place: Place, implementation: Implementation, outcome: CallOutcome
     ) -> Verdict | None:
-        """Record the outcome of a call and return its verdict: a denial if the call failed, ``None`` if it gave none."""
         hook, returned = implementation.hook, outcome.value
         verdict = _check(outcome, check_verdict, hook, returned, implementation) if returned is not None else None
         if outcome.status != "ok":
@@ -189,7 +188,6 @@ class Dispatcher:
         action: str,
         about: Mapping[str, Any] = MappingProxyType({}),
     ) -> HookFailure:
-        """Record, count and report a call that did not succeed. `about` adds to the record what its place does not say."""
         text, file, line = what_went_wrong(implementation, outcome)
         failure = HookFailure(
             plugin=implementation.plugin,

@@ -103,7 +103,6 @@ class ModelCall:
                 self._message.end("cut")
 
     def _end(self, finished: Finished) -> Finished:
-        """Record why the answer ended, then note the answer."""
         is_empty = finished.reason == "stop" and not finished.tool_calls and not self._partial_text.strip()
         self._scope.usage.finish = "empty" if is_empty else finished.reason
         return self.note(finished)
@@ -201,7 +200,6 @@ class ModelCall:
         return request.replace(id=message.call_id(request.id))
 
     def _name_call(self, wanted: str) -> str:
-        """Return `wanted` if no call of the session has this id, else a new id."""
         seen = self._scope.live.call_ids
         call_id = wanted if wanted and wanted not in seen else f"call_{secrets.token_hex(8)}"
         seen.add(call_id)

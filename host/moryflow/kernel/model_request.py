@@ -72,10 +72,7 @@ class RequestBuilder:
         )
 
     async def _weigh(self, view: Sequence[Message], changed: Sequence[Message]) -> None:
-        """Remember what plugins added to the view and removed from it: the view is measured before plugins see it.
-
-        :raises ModelError: plugins made it larger than the window; the view is then shortened as if the provider refused it.
-        """
+        """Remember what plugins added to the view and removed from it: the view is measured before plugins see it."""
         before, after = set(map(id, view)), set(map(id, changed))
         self._added = "".join(message.text for message in changed if id(message) not in before)
         self._removed = "".join(message.text for message in view if id(message) not in after)

@@ -57,7 +57,6 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
 
 
 def _found_tools(scope: TurnContext) -> dict[str, RegisteredTool]:
-    """Return the tools that this session has found, in the order of finding. Asks each plugin once."""
     hidden = scope.findable
     asked = {owned.plugin: owned for owned in hidden.values()}
     names = [(name, plugin) for plugin, owned in asked.items() for name in _names_found(owned, scope)]
@@ -188,7 +187,6 @@ def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_
 
 
 def _effect_hash(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
-    """Return the hash of what the call does, or an empty string if the tool's schema is not understood."""
     try:
         return scope.around.effect_of(owned.tool, args, targets)
     except Exception:
@@ -196,10 +194,7 @@ def _effect_hash(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, A
 
 
 def _run_tool_code(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T:
-    """Do `work`, which runs the tool's own code: validators, types, targets. A failure there ends this call alone.
-
-    :raises ToolError: the tool's code failed, or it raised this error itself to say what is wrong with the arguments.
-    """
+    """Do `work`, which runs the tool's own code: validators, types, targets. A failure there ends this call alone."""
     try:
         return work()
     except ToolError:

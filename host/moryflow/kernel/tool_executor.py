@@ -120,7 +120,6 @@ class ToolExecutor:
         return prepared
 
     async def _prepare(self, request: ToolRequest) -> PreparedCall:
-        """Transform, validate, freeze, resolve."""
         if request.problem:
             raise ToolError(_PROBLEMS[request.problem], code=request.problem)
         owned = self._find_tool(request.name)
@@ -131,10 +130,6 @@ class ToolExecutor:
         return PreparedCall(call, owned, encoded=encoded, early_verdicts=verdicts)
 
     def _find_tool(self, name: str) -> RegisteredTool:
-        """Return the tool called `name`.
-
-        :raises ToolError: the tool does not exist, or this agent or model is not offered it.
-        """
         offered = offered_tools(self._scope)
         if name in offered:
             return offered[name]
@@ -184,7 +179,6 @@ class ToolExecutor:
         return await self._ask(prepared, decided, later=False) if decided.decision == "ask" else decided
 
     async def _tighten(self, call: ToolCall, ruling: Ruling) -> Ruling:
-        """Let the ``tool_decided`` hooks record the ruling and tighten it."""
         decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
         return restrict(ruling, decided, mode=self._scope.live.mode)
 

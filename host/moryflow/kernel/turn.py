@@ -138,7 +138,6 @@ class TurnLoop:
             raise ModelError(f"the answer was cut off in the middle of a tool call{why}", code="incomplete")
 
     def _limit(self) -> EndReason | None:
-        """Return the end reason if the turn may take no further step."""
         scope, options = self._scope, self._options
         if scope.around.strict and scope.failures:
             return "plugin_failed"

@@ -105,10 +105,6 @@ def read_plugin(folder: Path, entry: Mapping[str, Any]) -> ClaudePlugin:
 
 
 def _paths(folder: Path, given: Any, usual: str) -> list[Path]:
-    """Return the places that a manifest names, and the usual one if it is there.
-
-    :raises InstallError: one of them leads out of the folder.
-    """
     found = [folder / usual] if (folder / usual).exists() else []
     for name in text_list(given):
         path = folder / name.replace("${CLAUDE_PLUGIN_ROOT}/", "").removeprefix("./")

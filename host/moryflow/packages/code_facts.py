@@ -70,7 +70,6 @@ def facts_of(files: Mapping[str, bytes]) -> CodeFacts:
 
 
 def _named(node: ast.FunctionDef | ast.AsyncFunctionDef, mark: str, keyword: str) -> Iterator[str]:
-    """Yield the name under which a function is marked with the decorator `mark`, which may set it as `keyword`."""
     for decorator in node.decorator_list:
         call = decorator.func if isinstance(decorator, ast.Call) else decorator
         if (call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")) != mark:

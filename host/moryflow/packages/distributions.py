@@ -167,7 +167,6 @@ def package_in_folder(folder: Path) -> PluginPackage:
 
 
 def _read_below(roots: Iterable[Path | str], name: str) -> bytes | None:
-    """Return the content of a file in the first of `roots` where it can be read."""
     for root in roots:
         with suppress(OSError, ValueError), open_regular(Path(root, name)) as stream:
             return stream.read()

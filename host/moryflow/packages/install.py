@@ -169,7 +169,6 @@ def lock_installed(home: Path, name: str) -> tuple[PluginPackage, Locked] | None
 
 
 def _origin(item: Distribution, package: PluginPackage) -> tuple[PackageOrigin, str]:
-    """Return the origin of an installed package and its commit, as far as its metadata has them."""
     direct = item.direct
     if direct.vcs == "git":
         return PackageOrigin("git", f"git+{direct.url}"), direct.commit

@@ -122,10 +122,6 @@ class Installer:
     # ---------------------------------------------------------------- commands
 
     def _pip(self) -> list[str]:
-        """Return the command for pip.
-
-        :raises InstallError: there is no pip.
-        """
         if find_spec("pip"):
             return [sys.executable, "-P", "-m", "pip"]
         raise InstallError("this Python has no pip, which installs packages", next_step="python3 -m ensurepip")
@@ -141,10 +137,6 @@ class Installer:
         return [] if self.building or origin.kind in ("folder", "editable", "git") else ["--only-binary", ":all:"]
 
     def _run(self, command: Sequence[str], problem: str) -> str:
-        """Run `command` and return its output.
-
-        :raises InstallError: it failed; the message is `problem` with the output.
-        """
         mark = f"moryflow-install-{os.getpid()}"
         environ = {**self._environ(), CALL_MARK: mark}
         held = (self.lock_descriptor,) if self.lock_descriptor >= 0 else ()

@@ -261,10 +261,6 @@ class Lockfile:
 
 
 def _entry(name: str, item: Mapping[str, Any]) -> Locked:
-    """Return one line of the lock, which the user may have edited.
-
-    :raises ValueError: it is not what Moryflow writes.
-    """
     with suppress(TypeError, AttributeError):
         entry = Locked(name=name, **item)
         lists = [asked.get(part, []) for asked in entry.plugins.values() for part in ("hooks", "tools", "services")]

@@ -182,7 +182,6 @@ class Manager:
         return entry
 
     def _install(self, ready: Ready, also: Sequence[tuple[str, str]]) -> PluginPackage:
-        """Install a package and return it. Check that it is the one that was read, and brought no start files along."""
         shown, starts = ready.package, start_files()
         self.installer.install(ready.origin, shown.name, also)
         found = installed_packages().get(normal(shown.name))
@@ -204,10 +203,7 @@ class Manager:
         return replace(package, digest=shown.digest)
 
     def _try(self, name: str, version: str, *, updated: bool) -> list[str]:
-        """Try the plugins of a package as it is installed now; return notes for the user.
-
-        :raises DoesNotLoad: one of them does not load.
-        """
+        """Try the plugins of a package as it is installed now; return notes for the user."""
         importlib.invalidate_caches()
         mine = [candidate for candidate in discover(self.home, BUILTINS) if normal(candidate.package) == normal(name)]
         wanted = [candidate for candidate in mine if candidate.name not in self.disabled]
@@ -239,10 +235,7 @@ class Manager:
     # ---------------------------------------------------------------- putting back
 
     def _put_back(self, name: str, before: Mapping[str, str], error: Exception) -> None:
-        """Install what was installed before, from where the lock says that it came from, and remove what came along.
-
-        :raises InstallError: that failed too; the note in the lock stays.
-        """
+        """Install what was installed before, from where the lock says that it came from, and remove what came along."""
         now, own = installed_packages(), normal(name)
         entry = self.lock.read().get(own) if own in before else None
         changed = {each: version for each, version in before.items() if each in now and now[each].version != version}
@@ -281,7 +274,6 @@ def check_agreed(entry: Locked, digest: str, name: str) -> None:
 
 
 def _pinned_origin(entry: Locked) -> PackageOrigin:
-    """Return the origin pinned to the version or commit that the user agreed to."""
     if entry.kind == "index":
         return PackageOrigin("index", f"{entry.name}=={entry.version}")
     if entry.kind == "git" and entry.commit:
@@ -412,10 +404,6 @@ def target_of(name: str, rows: list[Row], manager: Manager) -> UninstallTarget |
 
 
 def _distribution(name: str) -> UninstallTarget:
-    """Return a distribution and its plugins as a target.
-
-    :raises InstallError: it is Moryflow itself.
-    """
     item = installed_packages().get(normal(name))
     if normal(name) == HOST:
         raise InstallError("Moryflow does not uninstall itself", next_step="python3 -m pip uninstall moryflow")

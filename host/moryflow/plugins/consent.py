@@ -180,7 +180,6 @@ def _is_package(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_program(entry: os.DirEntry[str]) -> bool:
-    """Whether a file may be a tool in another language: a program, or a manifest of one."""
     try:
         return entry.is_file() and (entry.name.endswith(MANIFESTS) or bool(entry.stat().st_mode & 0o111))
     except OSError:

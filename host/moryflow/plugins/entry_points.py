@@ -326,7 +326,6 @@ def _linked(home: Path) -> Iterator[Path]:
 
 
 def _links_in(folder: Path) -> list[Path]:
-    """Return the links in a folder that lead somewhere."""
     with suppress(OSError):
         return [Path(entry.path) for entry in list(os.scandir(folder)) if entry.is_symlink() and os.path.exists(entry.path)]  # noqa: PTH110
     return []

@@ -146,7 +146,6 @@ def source_file(candidate: Candidate) -> str:
 
 
 def _parts(target: str) -> tuple[str, list[str]]:
-    """Split ``module:object.attribute [extras]``."""
     module_name, _, attributes = target.partition("[")[0].partition(":")
     return module_name.strip(), [part for part in attributes.strip().split(".") if part]
 

@@ -283,10 +283,7 @@ class ContributionCollector:
     # ---------------------------------------------------------------- one item
 
     def _add(self, by: Implementation, item: Any) -> str:
-        """Add one item to the set; return what is odd about it, if anything.
-
-        :raises Refused: it cannot be used, or the plugin or file has too many tools, which only the first of them says.
-        """
+        """Add one item to the set; return what is odd about it, if anything."""
         plugin, source = self.base.plugins[by.plugin], source_of(item)
         if by.hook == "tools":
             self.offered[source or by.plugin] += 1
@@ -307,10 +304,6 @@ class ContributionCollector:
         return remark
 
     def _check(self, by: Implementation, item: Any) -> tuple[Any, Sequence[str], str]:
-        """Return an item as it will be offered, its names, and what is odd about it, if anything.
-
-        :raises Refused: it cannot be used, or the host or an earlier plugin has one of its names, in upper or lower case.
-        """
         item, names, remark = usable_item(item, by)
         wanted = [(by.hook, name) for name in names]
         if by.hook == "commands" and item.slash is not None:

@@ -158,10 +158,6 @@ class Loading:
     # ---------------------------------------------------------------- one plugin
 
     def _load(self, candidate: Candidate, record: LoadRecord) -> tuple[Plugin, LoadRecord]:
-        """Take a candidate through every stage of loading.
-
-        :raises LoadFailure: a stage failed; the error names it.
-        """
         if candidate.problem is not None:
             raise candidate.problem
         manifest = read_manifest(Path(candidate.manifest), candidate.name) if candidate.manifest else None
@@ -180,10 +176,6 @@ class Loading:
             raise _build_failure(error, imported.file) from (error.__cause__ if isinstance(error, LoadFailure) else error)
 
     def _import(self, candidate: Candidate, known: Plugin | None) -> Imported:
-        """Import a candidate if its code is admitted.
-
-        :raises LoadFailure: its code is not admitted, or its import failed.
-        """
         if candidate.tier == "builtin":
             return import_named(candidate, known)
         self._admission.place(candidate)
@@ -212,7 +204,6 @@ class Loading:
     def _build(
         self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
     ) -> tuple[Plugin, LoadRecord]:
-        """Check the imported object, read its settings, register its hooks."""
         name = self._name(candidate, imported)
         manifest = manifest_of(imported.object, base)
         config, remark = settings_of(name, candidate.tier, manifest, self._config)
@@ -294,7 +285,6 @@ class Loading:
                         self._records[candidate.name] = [each for each in own if each.status == "loaded"]
 
     def _ordered(self, final_after: str, among_user: Container[str]) -> dict[str, tuple[Implementation, ...]]:
-        """Order every hook. Plugins whose order contradicts each other's fail, and the others are ordered without them."""
         while True:
             by_hook: dict[str, list[Implementation]] = {hook: [] for hook in HOOKS}
             for plugin in self._plugins.values():
@@ -344,7 +334,6 @@ def _build_failure(error: BaseException, file: str) -> LoadFailure:
 
 
 def _replace_place(failure: LoadFailure, file: str) -> LoadFailure:
-    """Return `failure` with `file`, if it has no file of its own."""
     place = (failure.file, failure.line) if failure.file else (file, 0)
     return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
 

@@ -81,7 +81,6 @@ def file_failure(error: BaseException, path: Path) -> PluginError:
 
 
 def _import_error(error: BaseException, root: str) -> tuple[str, str, int]:
-    """Return the text of an error raised by an import, with file and line of the code below `root`."""
     text, file, line = describe(error, root)
     return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
 

@@ -130,10 +130,6 @@ def _listed(apis: Sequence[int]) -> str:
 
 
 def _check_host(wanted: Any) -> None:
-    """Check that this host is one of the versions that a plugin wants.
-
-    :raises LoadFailure: it is not, or `wanted` is no version specifier (PEP 440).
-    """
     if wanted == "":
         return
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -151,7 +147,6 @@ def _check_host(wanted: Any) -> None:
 
 
 def _services(value: Any) -> tuple[str, ...]:
-    """Accept a list of names, or a table in which each used service is set to something true."""
     if isinstance(value, Mapping):
         value = [name for name, wanted in cast("Mapping[str, Any]", value).items() if wanted]
     if not isinstance(value, list | tuple):
@@ -170,7 +165,6 @@ def nearest_or_all(name: str, known: Any) -> str:
 
 
 def _line_of(text: str, message: str) -> int:
-    """Return the line of the key that a message is about, 0 if it is not found."""
     lines = text.splitlines()
     for key in ("name", "api", "requires_moryflow", "services", "gate", "hooks", "config_path"):
         if key not in message.split(":")[0].replace("service ", "services "):
@@ -270,7 +264,6 @@ def _error_text(error: ValidationError, model: Any = None) -> str:
 
 
 def _masked_input(place: Sequence[int | str], value: Any, model: Any) -> Any:
-    """Return the value given at `place`, with secrets masked."""
     for name in reversed(place):
         value = {name: value} if isinstance(name, str) else [value]
     shown = masked(value, [model])

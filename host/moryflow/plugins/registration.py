@@ -130,11 +130,6 @@ class _Marked:
 
 
 def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
-    """Refuse options and signatures that pluggy accepts and the host does not.
-
-    :raises LoadFailure: with file and line of the function.
-    """
-
     def refuse(text: str, hint: str = "") -> None:
         raise LoadFailure("register", text, hint=hint, **_place(function))
 
@@ -181,10 +176,7 @@ def _by_keyword_only(function: Any) -> list[str]:
 
 
 def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
-    """Refuse ``before=`` and ``after=`` that contradict each other within one plugin, whose functions for a hook stay together.
-
-    :raises LoadFailure: with file and line of the function that contradicts its own plugin.
-    """
+    """Refuse ``before=`` and ``after=`` that contradict each other within one plugin."""
     wishes: dict[str, tuple[set[str], set[str]]] = {}
     for item in implementations:
         before, after = wishes.setdefault(item.hook, (set(), set()))
@@ -200,10 +192,7 @@ def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
 
 
 def _check_result(hook: str, function: Any) -> None:
-    """Refuse a function whose return annotation does not fit the hook; for hooks of the kind ``observe`` any fits.
-
-    :raises LoadFailure: with file and line of the function.
-    """
+    """Refuse a function whose return annotation does not fit the hook; for hooks of the kind ``observe`` any fits."""
     accepted = _accepted_types(hook)
     odd = [kind for kind in _results(function) if not any(_related(kind, one) for one in accepted)]
     if odd and HOOKS[hook].kind != "observe":
@@ -302,7 +291,6 @@ def _place(function: Any) -> dict[str, Any]:
 
 
 def _one_line(message: str, seen: list[tuple[str, Any]]) -> str:
-    """Return pluggy's three-line message as one line."""
     hook = seen[-1][0] if seen else ""
     if "can not be found in the hookspec" not in message or hook not in HOOKS:
         return " ".join(message.split())
@@ -439,10 +427,7 @@ def _domain_remark(item: Tool) -> str:
 
 
 def _with_schema(item: Tool, tier: str) -> Tool:
-    """Return `item` with a schema that can be sent to a model. Schemas of built-in tools are not checked again.
-
-    :raises Refused: no schema can be made, or a parameter is missing from it.
-    """
+    """Return `item` with a schema that can be sent to a model. Schemas of built-in tools are not checked again."""
     if tier == "builtin" and (isinstance(item.schema, CheckedSchema) or (item.schema is None and not item.source)):
         return item
     try:

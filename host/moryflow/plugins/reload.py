@@ -162,7 +162,6 @@ class Reloader:
     # ---------------------------------------------------------------- changes
 
     def _on_change(self, path: Path) -> None:
-        """Handle one change of a file: call the plugins that watch it, and reload if it is part of a generation."""
         for folder, callbacks in self._plugin_paths.items():
             if path.is_relative_to(folder):
                 for plugin, callback in callbacks:
@@ -172,7 +171,6 @@ class Reloader:
         self._on_saved(path)
 
     def _on_saved(self, path: Path) -> None:
-        """Begin a reload if `path` is part of a generation."""
         home = self._host.home
         if not path.is_relative_to(home):
             root = next((root for root in self._outside_code if path.is_relative_to(root)), None)
@@ -195,7 +193,6 @@ class Reloader:
         self._schedule_reload(SETTLE)
 
     def _note_shell(self, event: Event) -> None:
-        """Keep track of which shell commands are running."""
         if event.type == "tool.start" and event.data["state"] == "running":
             owned = self._host.tools.get(event.data["tool"])
             if owned is not None and owned.tool.domain == "bash":
@@ -258,7 +255,6 @@ class Reloader:
         return [*self._outside_code, *self._outside_settings]
 
     def _rewatch(self) -> None:
-        """Watch the files that the current generation is made from, and the paths that plugins watch."""
         home = self._host.home
         folders = {home: False, **{home / name: True for name in (*CODE_FOLDERS, *TEXT_FOLDERS)}}
         self._outside_code = editable_code(home, self._host.development)
@@ -297,7 +293,6 @@ class Reloader:
                 self._note_reloaded(saved)
 
     def _note_reloaded(self, saved: int) -> None:
-        """Wake everyone who waits for the changes up to number `saved`."""
         self._taken = max(self._taken, saved)
         self._reload_done.set()
         self._reload_done = asyncio.Event()
@@ -327,7 +322,6 @@ def _nothing() -> None:
 
 
 def _call(plugin: str, callback: Callable[[Path], None], path: Path) -> str:
-    """Call the function of a plugin with a path that changed, and return what went wrong, if anything."""
     try:
         callback(path)
         return ""

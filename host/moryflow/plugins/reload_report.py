@@ -131,7 +131,6 @@ def _fixed(before: PluginSet, after: PluginSet, settings: tuple[Config, Config])
 
 
 def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) -> Iterator[PluginChange]:
-    """Yield the new errors in files that have no previous version in use."""
     old = {_without_line(note) for record in before.records for note in record.notes}
     for note in (note for record in after.records if record.tier == "builtin" for note in record.notes):
         text = note.partition("; next: ")[0]
@@ -150,7 +149,6 @@ def _without_line(note: str) -> str:
 
 
 def _check_command(file: str, torn: Problem | None) -> str:
-    """Return the command that shows what is wrong with a file that is not part of a plugin."""
     if torn is not None and file == torn.file:
         return "moryflow config check"
     folder = next((name for name in (Path(file).name, Path(file).parent.name) if name in CHECKS), "tools")
@@ -201,7 +199,6 @@ def _hooks(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
 
 
 def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
-    """Yield the tools, agents, commands and models that are added, removed or changed."""
     tools = [{name: owned.tool for name, owned in each.tools.items()} for each in (before, after)]
     models = [dict.fromkeys(sorted(provider.name for provider in each.providers)) for each in (before, after)]
     kinds = (("tool", *tools), ("agent", before.agents, after.agents), ("command", before.commands, after.commands))
@@ -213,7 +210,6 @@ def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
 
 
 def _changed(old: Any, new: Any) -> Iterator[str]:
-    """Yield the names of the fields that differ."""
     for name in getattr(type(new), "model_fields", ("domain", "parameters", "description", "help")):
         if getattr(old, name, None) != getattr(new, name, None):
             yield name
@@ -236,7 +232,6 @@ def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:
 
 
 def _problems(old: Config, new: Config) -> Iterator[PluginChange]:
-    """Yield what is wrong with the settings now and was not before, for example a value that is not taken."""
     known = {(problem.file, problem.message) for problem in old.problems}
     for problem in new.problems:
         if problem != new.torn and (problem.file, problem.message) not in known:

@@ -280,7 +280,6 @@ class Host:
             return self.plugin_set.id != old.id
 
     async def _dispose_generation(self, old: PluginSet) -> None:
-        """Close the providers that only the replaced generation used, and dispose of its plugins."""
         for provider in old.providers:
             if provider not in self.plugin_set.providers:
                 await provider.aclose()

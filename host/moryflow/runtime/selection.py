@@ -81,12 +81,10 @@ _NEAR = 0.8
 
 
 def _known(provider: ModelProvider) -> Iterable[str]:
-    """Return the models that the provider knows without asking a service."""
     return getattr(provider, "known", tuple[str, ...])()
 
 
 def _prefixes(provider: ModelProvider) -> tuple[str, ...]:
-    """Return the prefixes of the provider's model names, such as ``openai`` in ``openai/gpt-4o``."""
     return (provider.name, *getattr(provider, "prefixes", ()))
 
 

@@ -442,7 +442,6 @@ def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> Sequence[ToolRequ
 
 
 def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:
-    """Return the call of a sub-agent, if the prompt begins with its name."""
     found = _AGENT.fullmatch(prompt["text"].lstrip())
     if found is None or TOOL not in host.tools:
         return None

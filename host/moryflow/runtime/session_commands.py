@@ -88,10 +88,7 @@ def _require_idle(session: Session) -> None:
 
 
 def _require_closed(scope: TurnContext) -> None:
-    """Refuse while a call has no result, because nothing may come between the two.
-
-    :raises ConfigError: the last turn has calls without a result.
-    """
+    """Refuse while a call has no result, because nothing may come between the two."""
     if not scope_can_be_shortened(scope):
         raise ConfigError(
             "the last turn has calls without a result",

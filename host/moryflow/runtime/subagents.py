@@ -212,7 +212,6 @@ class Children:
             account.append(_usage_of(child, task.result()))
 
     async def _report(self, scope: TurnContext, running: Running) -> None:
-        """Wait for a child in the background and append its result to the parent."""
         await asyncio.wait((running.task,))
         self._forget(running.session, self.spent, running.task)
         record = _end_note(running)
@@ -231,7 +230,6 @@ async def _run_to_the_end(child: SessionPort, prompt: str, options: RunOptions) 
 
 
 def _end_note(running: Running) -> Callable[[Journal], None]:
-    """Return a record that appends the result of a child to its parent, as a note that the model reads."""
     child = running.session
     ended, error, text = "stopped", "", ""
     try:
@@ -254,10 +252,6 @@ def _end_note(running: Running) -> Callable[[Journal], None]:
 
 
 def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
-    """Return how a child ended.
-
-    :raises ToolError: the child could not begin.
-    """
     error = task.exception() if not task.cancelled() else None
     if isinstance(error, MoryflowError):
         raise ToolError(error.message, code=error.code, next_step=error.next_step) from error

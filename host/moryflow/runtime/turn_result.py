@@ -233,7 +233,6 @@ async def stored_result(store: Store, run: RunRow) -> TurnResult:
 
 
 async def _children(store: Store, run: RunRow) -> Sequence[RunRow]:
-    """Return the turns that sub-agents ran for the turn `run`, at any depth."""
     found: list[RunRow] = []
     until = await _next_turn_start(store, run)
     for child in await store.sessions(1000, purpose=None, parent=run.session):

@@ -178,11 +178,7 @@ def commit(worktree: Worktree, message: str) -> None:
 
 
 def _stage(worktree: Worktree) -> None:
-    """Stage everything that is not ignored.
-
-    :raises GitFailed: a folder of the worktree is a repository itself. git would take it for a submodule, and run what its
-        configuration says; and it would be lost with the worktree.
-    """
+    """Stage everything that is not ignored."""
     for place, folders, files in os.walk(worktree.folder):
         if ".git" in (*folders, *files) and place != worktree.folder:
             step = f"move {place} away, or remove {place}/.git"

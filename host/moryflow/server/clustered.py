@@ -88,7 +88,6 @@ class ClusterService(Service):
         return await self._inbox.ask_to_stop(session.id), 0
 
     def _await(self, turn: str) -> asyncio.Future[End]:
-        """Return what becomes done when the turn's prompt has ended."""
         if turn not in self._awaited:
             self._awaited[turn] = asyncio.get_running_loop().create_future()
         if self._watching is None or self._watching.done():

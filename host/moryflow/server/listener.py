@@ -194,7 +194,6 @@ async def serve(
 
 
 def _service(host: Host, *given: Any) -> Service:
-    """Return the service of this store: it runs turns, or leaves them to workers if the store is shared."""
     if (inbox := inbox_of(host.store)) is None:
         return Service(host, *given)
     from .clustered import ClusterService
@@ -203,7 +202,6 @@ def _service(host: Host, *given: Any) -> Service:
 
 
 async def _end(service: Service, *, finish: bool) -> None:
-    """Take no more prompts, end the running turns, send their last events, and end the streams."""
     with suppress(TimeoutError):
         await asyncio.wait_for(service.drain(finish=finish), None if finish else DRAIN_SECONDS)
     await asyncio.sleep(0)  # lets the last events of the turns be sent first

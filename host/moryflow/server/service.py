@@ -183,7 +183,6 @@ class Service:
         know_environment(environment)
 
     async def _turn_of(self, session: str, key: str) -> str:
-        """Return the id of the turn that began with `key`, here or in an earlier server process, or ``""``."""
         events = await self.host.store.events(session, types=("turn.start",))
         return next((event.turn or "" for event in events if event.data.get("key") == key), "")
 
@@ -313,12 +312,10 @@ class Service:
             asyncio.get_running_loop().call_exception_handler({"message": "a turn failed", "exception": error})
 
     async def _drop_after_children(self, session: Session) -> None:
-        """Drop a session once its sub-agents in the background have reported."""
         await session.children.settled()
         self.let_go(session)
 
     def _remember(self, session: str, begun: asyncio.Future[str], task: asyncio.Task[TurnResult]) -> None:
-        """Keep the task of a turn for later requests for its result."""
         if not begun.cancelled() and begun.exception() is None:
             self._turns[session, begun.result()] = task
             for key in [*self._turns][:-MAX_RESULTS]:

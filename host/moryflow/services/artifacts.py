@@ -158,7 +158,6 @@ class ArtifactService:
         return removed
 
     def _known_places(self, stored: dict[str, Artifact]) -> set[OutputFolder]:
-        """Return this session's folders and those that records name, without folders that have become links."""
         named = {_place_of(Path(row.path)) for row in stored.values() if parse_name(Path(row.path).name)}
         ours = (place for place in named if place.name in (VAULT_FOLDER, HOME_FOLDER))
         straight = {place for place in ours if place.root.resolve() == place.root}
@@ -316,7 +315,6 @@ def _keep_out_of_git(folder: int) -> None:
 
 
 def _move(folder: int, name: str, source: Path) -> Measures:
-    """Move a spooled file into `folder`: by renaming on the same disk, otherwise by copying."""
     file = os.open(source, _READ)
     try:
         _check_regular(file, str(source))
@@ -350,7 +348,6 @@ def _write_new(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
 
 
 def _measure(pieces: Iterable[bytes], file: int | None = None) -> Measures:
-    """Measure `pieces`, and write them to `file` if it is given."""
     size = lines = 0
     piece, digest = b"", hashlib.sha256()
     for piece in pieces:

@@ -160,7 +160,6 @@ class VaultFiles:
             )
 
     def _refuse_container(self, target: Target) -> None:
-        """Refuse to remove or move a folder that contains the vault or the home folder."""
         path = path_of(target)
         for kept in (self._paths.vault, self._home):
             if kept == path or kept.startswith(path.rstrip("/") + "/"):

@@ -245,7 +245,6 @@ def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target
 
 
 def _url(request: TargetRequest) -> Target:
-    """Return a URL in its canonical form, which rules match and tools fetch."""
     target = Target(domain=request.domain, kind="url", text=f"url:{request.value}", given=request.value)
     try:
         parts = urlsplit(request.value)

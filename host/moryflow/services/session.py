@@ -305,10 +305,6 @@ class CompleteService:
         return found
 
     def _model(self, wish: str | None) -> tuple[ModelProvider, ModelInfo]:
-        """Return the model to ask, with its provider.
-
-        :raises ModelError: no provider knows the model.
-        """
         scope = self._scope
         current = scope.model.id if scope.model else scope.live.row.model or None  # the turn of a command has no model
         try:

@@ -85,7 +85,6 @@ def _values(connection: SqlConnection, session: str) -> Iterator[dict[str, Any]]
 
 
 def _records(table: TableSpec[Any], row: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the exported records of a database row: a call is verified, and a shared row gives a record for each hook call."""
     if table is CALLS:
         return [call_of(row)._asdict()]
     if table is HOOK_CALLS:
@@ -203,10 +202,6 @@ def _parsed_lines(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict
 
 
 def _checked_fields(number: int, kind: str, fields: dict[str, Any], seen: _BlockState) -> dict[str, Any]:
-    """Return the fields of one line.
-
-    :raises StoreError: ``invalid``, with what is wrong with the line; ``newer`` for an unknown format.
-    """
     if kind == "session":
         return _checked_header(number, fields)
     if kind in TABLES:

@@ -113,8 +113,6 @@ def _upwards(connection: SqlConnection, session: str, node: str | None) -> Gener
     """Yield the nodes from `node` to the root; nodes of other branches are skipped.
 
     Each node is checked against its hash. This needs the parent's hash, so a node is yielded after its parent was read.
-
-    :raises DamagedRow: a node does not match its hash, or the path does not reach a root.
     """
     if node is None:
         return
@@ -173,7 +171,6 @@ def _verified(row: Sequence[Any], above: str) -> Node:
     """Return the node of a row.
 
     :param above: the hash of its parent, empty for a root.
-    :raises DamagedRow: the node does not match its hash.
     """
     if node_hash(above, text(row[_KIND]), text(row[_PAYLOAD])) != row[_HASH]:
         raise _damaged_node(row)

@@ -137,7 +137,6 @@ class TableSpec(Generic[R]):
 
 
 def _type_of(row: type, name: str) -> str:
-    """Return a field's annotation as source text."""
     annotation = row.__annotations__[name]
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
 
@@ -255,7 +254,6 @@ def encode(value: Any) -> str:
 
 
 def _encode_finite(value: Any) -> str:
-    """Encode `value` with ``null`` for NaN and infinities, which JSON lacks."""
     try:
         return _encode(_finite(value))
     except (TypeError, ValueError, RecursionError) as error:
@@ -292,7 +290,6 @@ def decode(text: str) -> Any:
 
 
 def _with_tuples(value: Any) -> Any:
-    """Return `value` with every list in it, at any depth, as a tuple."""
     if type(value) is list:
         return tuple([_with_tuples(item) for item in cast("list[Any]", value)])
     if type(value) is FrozenDict:

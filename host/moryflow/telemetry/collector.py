@@ -123,7 +123,6 @@ class Collector(NamedTuple):
 
 
 def _rejected(answer: bytes) -> str:
-    """Return what a collector says that took only a part, or ``""``."""
     try:
         told: Any = json.loads(answer or b"{}")
         part = told.get("partialSuccess") or {}
@@ -166,6 +165,5 @@ def collector_of(environ: Mapping[str, str], setting: str | None, given: str | N
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Return the pairs of ``key=value,key=value``, whose values may be percent-encoded."""
     pairs = (pair.partition("=") for pair in text.split(",") if "=" in pair)
     return {key.strip(): unquote(value.strip()) for key, _, value in pairs if key.strip()}

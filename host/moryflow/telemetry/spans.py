@@ -176,7 +176,6 @@ async def _of_turn(
 
 
 def _turn_at(turns: Sequence[RunRow], moment: str) -> RunRow:
-    """Return the last turn that began before `moment`."""
     return next((run for run in reversed(turns) if run.started <= moment), turns[0])
 
 
@@ -270,7 +269,6 @@ class _TurnSpans:
         self._numbers = {id(row): number for number, row in enumerate(self.ledger)}
 
     def turn(self, above: str) -> list[TraceSpan]:
-        """Return the spans of the turn, the turn's own first."""
         run, found = self.run, self.found
         for row in self.ledger:
             self._calls.setdefault(row.call_id or "", []).append(row)
@@ -294,7 +292,6 @@ class _TurnSpans:
 
     @property
     def own(self) -> str:
-        """The id of the turn's span."""
         return span_id(self.found.row.id, self.run.id)
 
     def helper(self, turn: str) -> list[TraceSpan]:
@@ -459,12 +456,10 @@ def _answer(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(messages: list[Any]) -> str:
-    """Return messages as JSON text, which every collector takes, without the secrets that this process knows."""
     return json.dumps(hidden(messages), ensure_ascii=False)
 
 
 def _ns(moment: str) -> int:
-    """Return a stored time as nanoseconds since 1970."""
     since = datetime.fromisoformat(moment) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 

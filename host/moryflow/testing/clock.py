@@ -42,8 +42,6 @@ def _is_below(name: str, tops: tuple[str, ...]) -> bool:
 
 
 def _swaps(ahead: Callable[[], float]) -> dict[int, Any]:
-    """Return what replaces each function, class and module, by the ``id`` of what is replaced."""
-
     def moved(real: Callable[[], Any], unit: int) -> Callable[[], Any]:
         return lambda: real() + type(real())(ahead() * unit)
 

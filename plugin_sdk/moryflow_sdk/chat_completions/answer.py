@@ -216,7 +216,6 @@ class _Call:
 
     @property
     def text(self) -> str:
-        """The arguments."""
         return "".join(self.pieces)
 
     def add_name(self, name: str) -> None:

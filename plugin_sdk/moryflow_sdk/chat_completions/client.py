@@ -142,7 +142,6 @@ class ChatClient:
         raise AssertionError("unreachable")
 
     def _refused(self, request: ModelRequest, name: str) -> Iterator[Status]:
-        """Say once what the server did not take of what somebody asked for."""
         for what in self._encoder.left_out(request, self._profiles[name]):
             if (name, what) not in self._said:
                 self._said.add((name, what))
@@ -198,7 +197,6 @@ class ChatClient:
 
     @staticmethod
     async def _drain(response: HttpResponse, pieces: AsyncIterator[bytes]) -> None:
-        """Read the end of the body, so that the connection can be used again."""
         rest = 0
         with contextlib.suppress(*WIRE_ERRORS, TimeoutError):
             if response.has_ended:
@@ -225,7 +223,6 @@ async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 
 async def _limited(response: HttpResponse, limit: int) -> bytes:
-    """Read at most `limit` bytes of a body, and close the response."""
     body = bytearray()
     try:
         async for piece in response.pieces():

@@ -238,10 +238,6 @@ class Connection:
         self._stream.abort()
 
     async def _event(self) -> Any:
-        """Return h11's next event, reading from the connection until there is one.
-
-        :raises Broken: the connection ended in the middle of the answer, or the answer is not HTTP.
-        """
         while (event := self._next()) is h11.NEED_DATA:
             try:
                 data = await self._stream.read()
@@ -253,10 +249,7 @@ class Connection:
         return event
 
     def _next(self) -> Any:
-        """Return h11's next event from the data received so far; it may be ``NEED_DATA``.
-
-        :raises Broken: the connection ended in the middle of the answer, or the answer is not HTTP.
-        """
+        """Return h11's next event from the data received so far; it may be ``NEED_DATA``."""
         try:
             return self._protocol.next_event()
         except h11.RemoteProtocolError as error:

@@ -151,7 +151,6 @@ def _continued(items: list[Any], piece: dict[str, Any]) -> int | None:
 
 
 def _is_sealed(item: Any) -> bool:
-    """Whether `item` is one encrypted block, which always comes whole."""
     kind = str(cast("dict[str, Any]", item).get("type")) if isinstance(item, dict) else ""
     return "encrypted" in kind or "redacted" in kind
 

@@ -103,7 +103,6 @@ class Profile:
 
 
 def _names(error: ModelError, key: str) -> bool:
-    """Whether `error` is about the parameter `key`."""
     if re.split(r"[.\[]", error.param)[0] == key:
         return True
     if key in _OTHER_NAMES and re.search(_OTHER_NAMES[key], error.message):

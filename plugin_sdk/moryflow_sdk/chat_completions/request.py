@@ -111,7 +111,6 @@ class Encoder:
         return {**{key: value for key, value in named.items() if value is not None}, **extra}
 
     def _answer_format(self, request: ModelRequest) -> dict[str, Any] | None:
-        """Return the server's own mode for an answer that must fit a schema, if it can be used for this request."""
         schema = thaw(request.params.answer_schema)
         mode = self.endpoint.json_mode
         if schema is None or (mode == "alone" and request.tools and not re.match(_TAKES_BOTH, request.model.name)):
@@ -244,7 +243,6 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _join_messages(asked: Sequence[Message]) -> Message:
-    """Return successive messages joined into one user message."""
     if len(asked) == 1:
         return asked[0]
     text = "\n\n".join(text for each in asked if (text := _user_text(each)))
@@ -252,7 +250,6 @@ def _join_messages(asked: Sequence[Message]) -> Message:
 
 
 def _user_text(message: Message) -> str:
-    """Return the text of a message that is sent as a user message."""
     return message.text if message.role == "user" or _is_summary(message) else f"[system]\n{message.text}"
 
 

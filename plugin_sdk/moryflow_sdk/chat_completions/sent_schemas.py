@@ -194,7 +194,6 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _is(value: Any, kind: str) -> bool:
-    """Whether a value of ``enum`` has the type `kind`."""
     return _type_of(value) == kind or (_type_of(value) == "integer" and kind == "number")
 
 

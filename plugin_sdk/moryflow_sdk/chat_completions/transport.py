@@ -174,7 +174,6 @@ class HttpClient:
             raise
 
     def _target(self, path: str) -> bytes:
-        """Return the target for the request line: a path, or the whole address if a proxy needs it."""
         parts = urlsplit(self._endpoint.url(path))
         target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE + '?')}" if parts.query else "")
         if self._proxy is None or self._context is not None:
@@ -200,7 +199,6 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
 
 
 def _authorization(address: SplitResult, name: bytes) -> Headers:
-    """Return the header `name` with the user name and password of an address, or nothing if it has none."""
     if not address.username:
         return []
     pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
@@ -214,17 +212,13 @@ def _host(address: SplitResult) -> str:
 
 
 def _host_header(address: SplitResult) -> str:
-    """Return the host and the port, if any, in the form of an HTTP header."""
     host = _host(address)
     host = f"[{host}]" if ":" in host else host
     return f"{host}:{address.port}" if address.port else host
 
 
 def _proxy(endpoint: Endpoint) -> SplitResult | None:
-    """Return the proxy that the environment names for this endpoint; an endpoint on this machine gets none.
-
-    :raises ModelError: it cannot be used.
-    """
+    """Return the proxy that the environment names for this endpoint; an endpoint on this machine gets none."""
     address = urlsplit(endpoint.base_url)
     if endpoint.is_loopback or not address.hostname:
         return None
@@ -265,10 +259,7 @@ def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]
 
 
 async def _unpack(packed: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield the decompressed data, at most :data:`MAX_AT_ONCE` bytes at a time.
-
-    :raises Broken: the body ends within its compressed data, as one does that only a closed connection ends.
-    """
+    """Yield the decompressed data, at most :data:`MAX_AT_ONCE` bytes at a time."""
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its header says
     async with contextlib.aclosing(packed) as pieces:
         async for piece in pieces:

@@ -76,10 +76,7 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
 
 
 def _address(home: Path) -> str:
-    """Return where the server of `home` listens.
-
-    :raises OSError: it has ended without a word; another user may listen there by now, and would be sent the token.
-    """
+    """Return where the server of `home` listens."""
     found = json.loads((home / "server" / "running.json").read_text(encoding="utf-8"))
     with (home / "server" / "lock").open("rb") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -161,7 +161,6 @@ def _string(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> st
 
 
 def _mode(metadata: Mapping[str, Any], warnings: list[Remark]) -> str:
-    """Return who may choose the agent. Claude Code and Copilot have switches for it."""
     value = metadata.get("mode")
     if value in ("primary", "subagent", "all"):
         return cast("str", value)
@@ -194,7 +193,6 @@ def _flag(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> bool
 
 
 def _steps(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[int | None, str]:
-    """Return the limit of model calls, and what is wrong with it, if anything. Another system calls it ``maxTurns``."""
     field = "maxSteps" if metadata.get("maxSteps") is not None else "maxTurns"
     value = metadata.get(field)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_STEPS):
@@ -216,7 +214,6 @@ def _without_distrusted_allows(rules: tuple[Rule, ...], distrusted: str, warning
 
 
 def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSettings:
-    """Return the valid parameters: each is checked separately, and a wrong one is dropped with a warning."""
     value = metadata.get("modelSettings")
     if value is not None and not isinstance(value, dict):
         warnings.append((("modelSettings",), "modelSettings must be an object; it is ignored"))

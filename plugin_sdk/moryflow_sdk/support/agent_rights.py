@@ -74,7 +74,6 @@ def read_rights(metadata: Mapping[str, Any], source: str, warnings: list[Remark]
 
 
 def _tools(value: Any, rules: list[dict[str, Any]], warnings: list[Remark]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the allowed and the denied tools in a list of names or globs, ``a, b``, ``{allow, deny}`` or ``{name: bool}``."""
     if value is None:
         return None, ()
     allow, deny = _sides(cast("dict[Any, Any]", value)) if isinstance(value, dict) else (_entries(value), list[_Entry]())

@@ -119,10 +119,6 @@ class Fetcher:
             raise ToolError(str(error), code="not_public") from None
 
     async def _addresses(self, url: Url) -> Sequence[str]:
-        """Return the addresses to which a connection for `url` may be made.
-
-        :raises ToolError: the name does not exist, or has an address that is not public.
-        """
         if url.address is not None:
             return [str(url.address)]  # checked with the URL
         if is_local(url):
@@ -191,10 +187,7 @@ def _origin(url: Url) -> tuple[str, str, int]:
 
 
 async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes, bool]:
-    """Return at most `most` bytes of the decompressed body, and whether there was more.
-
-    :raises ToolError: the body is compressed with another method than we asked for, or than its header says.
-    """
+    """Return at most `most` bytes of the decompressed body, and whether there was more."""
     from moryflow_sdk.chat_completions.failures import Undecodable
     from moryflow_sdk.chat_completions.transport import unpacked
 

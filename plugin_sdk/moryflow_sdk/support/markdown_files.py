@@ -151,10 +151,7 @@ MAX_FIELDS = 100
 
 
 def _field_by_field(block: str, wrong: WrongFile) -> dict[str, Any]:
-    """Return the fields of frontmatter that is nearly YAML; a field that is not YAML by itself is the text behind its colon.
-
-    :raises WrongFile: it has no fields, one of them twice, or one with a tag or an alias that does not only describe.
-    """
+    """Return the fields of frontmatter that is nearly YAML; a field that is not YAML by itself is the text behind its colon."""
     fields: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in block.splitlines():

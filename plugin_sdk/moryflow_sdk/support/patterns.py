@@ -89,7 +89,6 @@ def path_regex(prefix: str, body: str, *, folders: bool) -> str:
 
 
 def _chunk(glob: str) -> str:
-    """Translate the part between two ``**``."""
     return "/".join(_segment(part) for part in glob.split("/"))
 
 
@@ -303,7 +302,6 @@ def address_pattern(pattern: str, *, allows: bool) -> str:
 
 
 def _absolute(prefix: str, body: str) -> str:
-    """Return `body` in the form of targets: absolute, with ``~`` replaced by the user's home."""
     if prefix == "url:" or body.startswith(("/", "**")):
         return body
     if prefix == "fs:" and (body == "~" or body.startswith("~/")):
@@ -335,7 +333,6 @@ def _linear(pattern: str, *, whole: bool) -> Matcher:
     """Return a matcher for a regular expression that runs in linear time; a backtracking engine could be busy for hours.
 
     :param whole: whether the text must match from beginning to end.
-    :raises ValueError: the expression does not compile; it has a look-around or a back-reference, for example.
     """
     from pydantic_core import SchemaError, SchemaValidator
 

@@ -130,7 +130,6 @@ def end_marked(marks: Collection[str], *, settle: float = 0.0) -> Mapping[str, i
 
 
 def _kill_marked(wanted: Mapping[bytes, str]) -> dict[int, str]:
-    """Kill our processes that carry a wanted mark, and return them with their marks."""
     found: dict[int, str] = {}
     for name in os.listdir(_PROC):  # noqa: PTH208
         with suppress(OSError):  # the process has just ended, or belongs to another user

@@ -92,7 +92,6 @@ class Table:
         return any(one in self._paths or one in self._places or self._glob_match(one) for one in names)
 
     def _glob_match(self, name: str) -> Line | None:
-        """Return the first line with a glob that matches `name`."""
         wild = next((line for piece, glob, line in self._wild if piece in name and fnmatchcase(name, glob)), None)
         found = [line for line in (self._literals.get(name), wild) if line]
         return min(found, key=self.lines.index, default=None)
@@ -448,7 +447,6 @@ def _names_in(text: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
 
 
 def _value(written: str) -> str:
-    """Return the value as git reads it: without quotes and the comment after it, and with its escapes replaced."""
     value, end, quoted = "", 0, False
     signs = iter(written)
     for sign in signs:

@@ -130,7 +130,6 @@ def _rule(entry: Mapping[Any, Any], place: dict[str, Any]) -> Rule:
 
 
 def _binding(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, Any]:
-    """Return the folder and the contents of a rule, checked."""
     found: dict[str, Any] = {key: entry[key] for key in _BOUND if key in entry}
     if found and domain != "bash":
         raise _Bad(f'only a rule of bash has "{next(iter(found))}"', key=next(iter(found)))

@@ -249,7 +249,6 @@ def _tried(program: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield the system's own bubblewrap, then the one that the ``sandbox`` extra installs."""
     if found := shutil.which("bwrap"):
         yield found
     from importlib.util import find_spec

@@ -104,7 +104,6 @@ def _can_be_secret(value: Any, name: str) -> bool:
 
 
 def _types_at(models: Sequence[Any], key: str) -> list[Any]:
-    """Return the types of the value at `key`: the types of the models' fields, and of the values of mappings."""
     found: list[Any] = []
     for part in (part for model in models for part in _parts(model)):
         fields: Any = getattr(part, "model_fields", None)
@@ -117,7 +116,6 @@ def _types_at(models: Sequence[Any], key: str) -> list[Any]:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """Return a type and all types that it is made of."""
     found = [annotation]
     for part in found:  # grows while it is walked
         if not isinstance(part, type):

@@ -184,7 +184,6 @@ class Settings(Frozen):
 
     @classmethod
     def _of(cls, made: pydantic.BaseModel) -> Self:
-        """Return the settings with the values of `made`, an instance of :meth:`model_pydantic`."""
         self = cls.__new__(cls)
         vars(self).update({name: freeze(getattr(made, name)) for name in cls.model_fields})
         vars(self)["model_fields_set"] = frozenset(made.model_fields_set)

@@ -118,7 +118,6 @@ def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
     """Check one schema and those inside it: its shape, and the values that the host or a service would fail on.
 
     :param place: the path to the schema, for the message.
-    :raises ValueError: a keyword has a value that it cannot have.
     """
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
@@ -172,8 +171,6 @@ def _target(reference: str, root: dict[str, Any]) -> Any:
     """Return the schema that a reference within `root` leads to; nothing is fetched.
 
     Only places for schemas are accepted: other values, such as a ``default``, have not been checked as schemas.
-
-    :raises ValueError: the reference leads to something else.
     """
     if reference != "#" and not reference.startswith("#/"):
         raise ValueError(f"the reference {_quoted(reference)} does not lead to a part of this schema")

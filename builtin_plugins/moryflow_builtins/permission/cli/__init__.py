@@ -88,10 +88,6 @@ async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
 
 
 def _folder(turn: Turn, workdir: str) -> str:
-    """Return the name of a folder in rules.
-
-    :raises ConfigError: no command may run in this folder.
-    """
     target = command_in(turn.files.resolve(workdir or ".", as_stored=True), "")
     if target.folder is None or target.error is not None:
         raise ConfigError(f"--workdir: {target.error}", next_step="name a folder of the vault")
@@ -134,7 +130,6 @@ def remove_rule(context: CommandContext, words: tuple[str, ...], session: str | 
 
 
 def _cells(rule: Rule) -> tuple[str, str, str, str, str]:
-    """Return what the list of rules shows of `rule`."""
     number = f" {rule.index + 1}" if rule.source == "user" and rule.index is not None else ""
     return f"{rule.source}{number}", rule.domain, rule.decision, _words(rule), _place(rule)
 
@@ -410,7 +405,6 @@ def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -
 
 
 def _chain(policy: WatchedPolicy, decision: Decision) -> Iterator[tuple[Rule, bool]]:
-    """Yield the rules of every domain that was judged, in the order they are matched, and whether each matched."""
     domains = policy.asked | {part.domain for part in decision.parts}
     rules = (rule for layer in policy.layers for rule in layer.rules)
     return ((rule, rule in policy.matched) for rule in rules if rule.domain in domains or rule.problem)

@@ -55,10 +55,6 @@ class CallJudge(NamedTuple):
         return decide(policy, call).verdict
 
     def _call(self, tool: Tool, args: Mapping[str, Any]) -> ToolCall:
-        """Return the call as gates would see it.
-
-        :raises ToolError: the tool does not accept the arguments.
-        """
         call = self.context.prepare(tool.name, args, self.turn)
         for problem in (unacceptable(asked.value, asked.kind) for asked in tool.target_requests(call.args)):
             if problem:
@@ -73,13 +69,11 @@ class CallJudge(NamedTuple):
         return target if target.error else target.replace(given=path)
 
     def _target_at_home(self, target: Target) -> Target:
-        """Return `target` resolved with `user_home` for ``~``."""
         if target.folder is not None and target.folder.given[:1] == "~":
             return command_in(self._resolve(target.folder.given, "read"), target.given, target.domain)
         return self._resolve(target.given, target.domain) if target.kind == "file" and target.given[:1] == "~" else target
 
     def _with_user_home(self, rule: Rule) -> Rule:
-        """Return `rule` with `user_home` for the ``~`` in its pattern."""
         kind, body = ("fs:", rule.pattern[3:]) if rule.pattern.startswith("fs:") else ("", rule.pattern)
         if self.user_home is None or rule.domain not in ("read", "edit") or not _starts_at_home(body):
             return rule

@@ -71,7 +71,6 @@ class AttachedChatHost:
         self._commands = {one["name"]: one["help"] for one in await self._server.commands()}
 
     def _note(self, event: Event) -> None:
-        """Take note of a reload in the server, and of a change to the open session."""
         if event.type == "reload":
             self._in_background(lambda: self._show_reload(ReloadReport.of_event(event.data).lines(brief=True)))
         elif event.type in BETWEEN and event.session == self._session.id:
@@ -272,6 +271,5 @@ class AttachedChatHost:
 
 
 def _row_of(kind: type[T], found: Mapping[str, Any]) -> T:
-    """Return a row of the store, a named tuple, from the JSON that the server sent."""
     row: Any = kind
     return row(**{name: found[name] for name in row._fields if name in found})

@@ -147,10 +147,7 @@ class Conversation(Talk):
         return True
 
     async def _stoppable(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` and return its result.
-
-        :raises click.Abort: the user stopped it.
-        """
+        """Run `work` and return its result."""
         self._work = asyncio.create_task(work)
         try:
             await asyncio.wait((self._work,))
@@ -166,7 +163,6 @@ class Conversation(Talk):
             self._work.cancel()
 
     def _reloaded(self, lines: list[str]) -> None:
-        """Show the lines about a reload at once, or when an open question has been answered."""
         for line in lines:
             self._asker.tell(partial(say, line)) if self._asker is not None else say(line)
 
@@ -185,7 +181,6 @@ class Conversation(Talk):
             self._asking.cancel()
 
     async def _ask_model(self) -> None:
-        """Learn for the status line which model goes on, and how large its window is."""
         with suppress(MoryflowError):
             self._model, self._window = await self.host.model()
 

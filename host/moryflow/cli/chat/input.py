@@ -228,7 +228,6 @@ class TerminalInput(LineSource):
         self._put(whole)
 
     def _unfolded(self, text: str) -> str:
-        """Return a text with the pastes in place of what stands for them."""
         return FOLDED.sub(lambda found: self._pastes.get(found[0], found[0]), text)
 
     def _put(self, line: str | None) -> None:
@@ -279,7 +278,6 @@ class TerminalInput(LineSource):
     # ------------------------------------------------------------ what is shown
 
     def _above(self) -> StyleAndTextTuples:
-        """Return the lines above the input, and the prompt or question before it."""
         columns = terminal_width() or 80
         live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
         waiting = [f"  queued: {visible(brief(line))}" for line in self._queue if line]
@@ -292,14 +290,12 @@ class TerminalInput(LineSource):
         return self._answer is None and bool(completed(self._buffer.document.text_before_cursor))
 
     def _offer(self) -> None:
-        """Open the list that an answer is picked from."""
         if self._items is not None and self._session.app.is_running:
             self._buffer.start_completion()
 
     # ------------------------------------------------------------ what keys do
 
     def _bindings(self) -> KeyBindings:
-        """Return our key bindings, which are added to those of prompt_toolkit."""
         asked = Condition(lambda: self._answer is not None)
         works = Condition(lambda: self._view is not None)
         # The terminal made an Enter a Ctrl-J if it was typed before the input was there.
@@ -342,7 +338,6 @@ class TerminalInput(LineSource):
         return not self._buffer.text
 
     def _has_queued(self) -> bool:
-        """Whether there is a queued line that Up would take back."""
         return bool(self._queue) and self._buffer.document.on_first_line and self._buffer.complete_state is None
 
     def _is_command(self) -> bool:
@@ -374,7 +369,6 @@ class TerminalInput(LineSource):
             self._buffer.validate_and_handle()
 
     def _half_typed(self) -> bool:
-        """Whether the input is a slash and a word that is no command yet."""
         return self._buffer.text[1:] not in self._commands() and " " not in self._buffer.text and len(self._buffer.text) > 1
 
     def _answer_line(self) -> None:
@@ -408,7 +402,6 @@ class TerminalInput(LineSource):
             self._buffer.reset()
 
     def _take_back(self) -> None:
-        """Move the newest queued line in front of what is typed, to be edited."""
         line, typed = self._queue.pop() or "", self._buffer.text
         self._buffer.document = Document(f"{line}\n{typed}" if line and typed else line or typed, len(line))
 

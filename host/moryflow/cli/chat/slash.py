@@ -113,7 +113,6 @@ class Slash:
         return SlashResult()
 
     async def _of_plugin(self, name: str, rest: str) -> SlashResult:
-        """Run a command of a plugin, and again with what the user chooses if it offers choices."""
         result = await self._talk.host.command(name, rest)
         while result.choices and self._talk.interactive:
             self._talk.show_change(result.text)

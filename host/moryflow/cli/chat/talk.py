@@ -100,7 +100,6 @@ class Talk:
             self._view.typing = False
 
     def _stop(self) -> None:
-        """Stop the turn, or whatever else the last line began."""
         if self.host.busy:
             self.host.cancel()
         elif self._work is not None and not self._view.idle:

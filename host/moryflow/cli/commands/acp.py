@@ -64,10 +64,7 @@ async def _serve(host: Host, flags: Flags, options: NewSession, protocol: tuple[
 
 
 async def _setup(host: Host, flags: Flags, options: NewSession) -> int:
-    """Print which model answers; if there is none, offer to install one.
-
-    :raises ConfigError: there is still no model.
-    """
+    """Print which model answers; if there is none, offer to install one."""
     from .model import offer_model
 
     await offer_model(host, options.agent, flags)

@@ -125,6 +125,5 @@ def too_late_error(row: ApprovalRow) -> Exception:
 
 
 async def _approval_id(store: Store, name: str) -> str:
-    """Return the id of the question that `name`, an id or the unique beginning of one, means."""
     found = [row.id for row in await store.approvals() if row.id.startswith(name)]
     return found[0] if len(found) == 1 else name

@@ -76,7 +76,6 @@ def _prompt_at_once() -> Iterator[Callable[[], None]]:
 
 
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> tuple[int, str]:
-    """Return the exit code, and the folder that the last session worked in."""
     from moryflow.cli.chat.conversation import Conversation
     from moryflow.cli.chat.local import LocalChatHost
     from moryflow.cli.terminal.interrupts import set_breakpoints

@@ -52,10 +52,6 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None) -> int:
 
 
 def _words(command: str) -> list[str]:
-    """Split a command into words as a shell does.
-
-    :raises ConfigError: a quote is not closed.
-    """
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -81,7 +77,6 @@ class _Loop:
         self._asking: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Watch until a signal ends it."""
         from moryflow.plugins.reload import Reloader
 
         stopped = asyncio.Event()
@@ -148,7 +143,6 @@ class _Loop:
         self._task = asyncio.create_task(self._run_command(self._task))
 
     async def _run_command(self, before: asyncio.Task[None] | None) -> None:
-        """Run the command, after ending the run before if that still runs."""
         if await self._end_command():
             left_open = "\n" if at_terminal() else ""  # the command may have left a question open
             self._say(f"{left_open}ended: a file was saved")
@@ -204,7 +198,6 @@ class _Loop:
 
 
 async def _answer(text: str) -> bool:
-    """Ask at the terminal without holding up the loop."""
     from moryflow.cli.terminal.stdin import discard_typed, read_line
 
     discard_typed()

@@ -68,7 +68,6 @@ def _one(db: PostgresConnection, statement: str) -> Any:
 
 
 def _database(db: PostgresConnection, where: str) -> Iterator[DoctorFinding]:
-    """Yield what concerns the server, and the tables last."""
     from moryflow.store.postgres.schema import migrations
 
     begun = time.time()

@@ -119,7 +119,6 @@ async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
 
 
 def _download(host: Host, provider: _Installable) -> str:
-    """Return the size of a provider's download and the folder it goes to, as text."""
     return f"{provider.download_size() / 1e6:.0f} MB to download, into {host.home}"
 
 

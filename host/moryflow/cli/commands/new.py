@@ -89,7 +89,6 @@ def new_plugin(flags: Flags, name: str, folder: Path | None) -> None:
 
 
 def _builtin_tools() -> frozenset[str]:
-    """Return the names of built-in tools: no other tool may take one."""
     return _of_builtins(lambda host: frozenset(name for name, owned in host.tools.items() if not owned.tool.source))
 
 
@@ -105,10 +104,7 @@ def _of_builtins(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
 
 
 def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
-    """Write the files, asking first if one of them exists and differs.
-
-    :raises MoryflowError: a file cannot be written, or the user refused.
-    """
+    """Write the files, asking first if one of them exists and differs."""
     from moryflow_sdk import ConfigError, MoryflowError
     from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 

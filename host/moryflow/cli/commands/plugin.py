@@ -180,10 +180,7 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
 
 
 def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
-    """Return configuration, settings models, and the names of the plugin's settings that hold secrets, as far as known.
-
-    :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
-    """
+    """Return configuration, settings models, and the names of the plugin's settings that hold secrets, as far as known."""
     from moryflow_sdk.support.secrets import is_secret_type, names_secret
 
     from moryflow.config.schema import host_models
@@ -207,10 +204,6 @@ def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known,
 
 
 def _only_one(name: str, names: list[str]) -> str:
-    """Return the only secret setting of a plugin.
-
-    :raises ConfigError: there are several, or none is known, so the user has to name one.
-    """
     if len(names) == 1:
         return names[0]
     which = f"{name} has {', '.join(names)}" if names else f"{name} does not say which of its settings is a secret"
@@ -218,10 +211,7 @@ def _only_one(name: str, names: list[str]) -> str:
 
 
 def _read(path: str) -> str:
-    """Return the secret that is typed without echo, or all of standard input, without line ends around it.
-
-    :raises ConfigError: it is empty, too long, or holds control characters.
-    """
+    """Return the secret that is typed without echo, or all of standard input, without line ends around it."""
     from moryflow.cli.terminal.stdin import discard_typed
 
     if sys.stdin.isatty():

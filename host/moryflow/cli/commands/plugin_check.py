@@ -53,10 +53,7 @@ def check(flags: Flags, what: str | None, host: str | None) -> int:
 
 
 def _check_with(host: str, what: str | None, flags: Flags) -> int:
-    """Run the same check with the Moryflow that `host` names, a version or a path; return its exit code.
-
-    :raises ConfigError: `what` is no path, or that Moryflow cannot be installed beside the plugin.
-    """
+    """Run the same check with the Moryflow that `host` names, a version or a path; return its exit code."""
     import subprocess
     import tempfile
     import venv
@@ -135,10 +132,6 @@ def _all_candidates(plugins: FoundPlugins) -> tuple[list[Candidate], list[Row]]:
 
 
 def _candidates(plugins: FoundPlugins, what: str) -> list[Candidate]:
-    """Return the candidates to check: every plugin called `what`, or those at the path `what`.
-
-    :raises ConfigError: there is no such plugin or path.
-    """
     path = Path(what).expanduser()
     looks = "/" in what or what.endswith(".py") or what.startswith((".", "~"))
     if looks or (path.is_dir() and (path / "pyproject.toml").is_file()):

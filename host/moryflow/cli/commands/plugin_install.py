@@ -118,7 +118,6 @@ def _name(entry: Locked) -> str:
 
 
 def _taken_back(name: str, error: DoesNotLoad) -> dict[str, Any]:
-    """Return the document about an installation that was taken back, with the probe's verdict on each plugin."""
     found = [{"name": plugin, **asdict(verdict)} for plugin, verdict in error.found.items()]
     return {"name": name, "action": "taken_back", "error": error.message, "plugins": found}
 
@@ -182,7 +181,6 @@ def _switch_on(plugins: FoundPlugins, name: str, listed: list[str]) -> list[str]
 
 
 def _agree(plugins: FoundPlugins, row: Row | None) -> list[str]:
-    """Record the user's consent to a file that appeared, or to a package that was not installed with Moryflow."""
     from moryflow.plugins.consent import Consents
 
     if row is None or row.candidate is None:
@@ -194,7 +192,6 @@ def _agree(plugins: FoundPlugins, row: Row | None) -> list[str]:
 
 
 def _lock(plugins: FoundPlugins, row: Row) -> list[str]:
-    """Show an installed package, and record it in the lock as it is."""
     from moryflow.packages.distributions import screen
     from moryflow.packages.install import lock_installed
 
@@ -242,7 +239,6 @@ def _row(plugins: FoundPlugins, name: str, *, known: bool) -> Row | None:
 
 
 def _disabled(plugins: FoundPlugins) -> list[str]:
-    """Return the plugins that the user's own file disables at the moment."""
     from moryflow.config import load_config
 
     return list(load_config(plugins.home, environ={}).get("disabledPlugins") or ())

@@ -96,10 +96,6 @@ def _root(address: str, folder: Path, plugins: FoundPlugins) -> Path:
 
 
 def _address(source: str) -> str:
-    """Return what is stored: an absolute path, or the address of a repository.
-
-    :raises ConfigError: it is neither.
-    """
     path = Path(source).expanduser()
     if path.is_dir():
         return str(path.resolve())

@@ -91,10 +91,6 @@ def command(
 
 
 def _schema(given: str) -> AnswerSchema:
-    """Return the JSON Schema that `given` is, or that the file `given` holds.
-
-    :raises ConfigError: the file cannot be read, or this is not JSON.
-    """
     import json5
 
     from moryflow.runtime.turn_result import AnswerSchema
@@ -111,7 +107,6 @@ def _schema(given: str) -> AnswerSchema:
 async def _run(
     host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
 ) -> tuple[int, str]:
-    """Return the exit code, and the folder that the session worked in."""
     from moryflow.kernel.outcome import RunOptions
     from moryflow.runtime.slash_lines import check_known, known_commands, run_line, slash_line
     from moryflow.runtime.subagents import whole_answer
@@ -173,7 +168,6 @@ async def _run(
 async def _run_attached(
     url: str, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
 ) -> int:
-    """Run the turn in a server, and show it like a turn of this process."""
     from moryflow.cli.attached import AttachedServer, AttachedSession, session_of, turn_body
 
     confirm_mode(chosen.mode, flags)
@@ -248,10 +242,7 @@ async def _confirmed_mode(flags: Flags) -> bool:
 
 
 def _confirmed(text: str) -> bool:
-    """Ask the user, and return whether the answer is yes.
-
-    :raises click.Abort: at once on Ctrl-C, also in a conversation, which otherwise handles Ctrl-C itself.
-    """
+    """Ask the user, and return whether the answer is yes."""
     from moryflow.cli.terminal.stdin import discard_typed
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -110,7 +110,6 @@ def _tell(flags: Flags, service: Service) -> None:
 
 
 def _another_link(flags: Flags) -> int:
-    """Ask the server of this home for another one-time link."""
     from urllib.error import URLError
     from urllib.request import Request, urlopen
 

@@ -155,7 +155,6 @@ def delete(flags: Flags, sessions: tuple[str, ...]) -> None:
 
 
 def _tell_notice(event: Event) -> None:
-    """Print a plugin's notice or failure while it removes its own data of a session."""
     text = event.data.get("text") if event.type.endswith(".notice") else None
     if event.type == "plugin.failed":
         text = f"plugin {event.data['plugin']} failed: {event.data['error']}"

@@ -71,10 +71,6 @@ def switch(flags: Flags, words: tuple[str, ...]) -> None:
 
 
 def _behind_session(words: tuple[str, ...], what: str) -> tuple[str | None, str]:
-    """Return the session that is named before the last word, if any, and that word.
-
-    :raises click.UsageError: more words stand there.
-    """
     *sessions, last = words
     if len(sessions) > 1:
         raise click.UsageError(f"give a SESSION, if any, and one {what}")
@@ -131,7 +127,6 @@ def label(flags: Flags, words: tuple[str, ...], node: str | None, remove: bool) 
 
 
 async def _label_node(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
-    """Hold the session, and record the label in it."""
     from moryflow.store import Commit, NewNode
 
     hold = await store.hold(session)
@@ -231,7 +226,6 @@ def _below(children: Sequence[Branch], guide: str) -> list[tuple[Branch, str, st
 
 
 def _started(node: Node) -> str:
-    """Return the session that a tool node started (``session`` in its result's metadata), or an empty string."""
     return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
 
 

@@ -78,7 +78,6 @@ def finish(vault: str, flags: Flags, *, ask: bool) -> None:
 
 
 def _changes(worktree: Worktree) -> tuple[str, str]:
-    """Return what was changed in a worktree, and why that cannot be merged, if it cannot."""
     from moryflow.runtime.worktrees import changes
 
     try:

@@ -65,7 +65,6 @@ def _described(document: dict[str, Any]) -> str:
 
 
 def _parameters(schema: Mapping[str, Any], defs: Mapping[str, Any], indent: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield a row for each parameter of an object, and below it, set in, one for each field of the objects that it holds."""
     for key, given in schema.get("properties", {}).items():
         kind, inner = _type_of(given, defs)
         yield f"{indent}{key}", kind, "required" if key in schema.get("required", ()) else "", given.get("description", "")
@@ -180,7 +179,6 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
 
 
 def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
-    """Return the call as an event ``tool.result``, with the hooks that were called."""
     result, ruling = done.result, done.ruling
     event = {
         "v": 1,

@@ -91,7 +91,6 @@ def check(flags: Flags, file: str | None) -> int:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the tool files and programs in `folder`, or only the folder itself if it cannot be listed."""
     from moryflow_sdk.support.own_files import own_files, own_programs
 
     paths, problems = own_files(folder, ".py", hidden=(".", "_"))
@@ -107,7 +106,6 @@ def _in_folder(folder: Path, path: Path) -> Path:
 
 
 def _row(host: Host, path: Path) -> dict[str, Any]:
-    """Return the tools that a file gives, and the problems found in it."""
     from moryflow_sdk.support.own_files import MANIFESTS
 
     notes = [note for record in host.plugin_set.records for note in record.notes]

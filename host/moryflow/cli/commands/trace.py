@@ -122,7 +122,6 @@ def _line_of(document: object, out: TextIO, spans: int) -> int:
 
 
 async def _batches(parts: AsyncIterator[list[TraceSpan]]) -> AsyncIterator[list[TraceSpan]]:
-    """Yield spans in lists of :data:`BATCH`, the last one shorter."""
     waiting: list[TraceSpan] = []
     async for part in parts:
         waiting += part
@@ -204,7 +203,6 @@ def _file(row: dict[str, Any]) -> str:
 
 
 def _change(row: dict[str, Any]) -> str:
-    """Describe in a few words what the call changed."""
     delta = row.get("delta")
     if not isinstance(delta, dict):
         return ""

@@ -164,7 +164,6 @@ def _question(event: Event, exact: bool = False) -> QuestionText:
 
 
 def _coloured(text: str, event: Event) -> str:
-    """Return a question with its diff in colours, and what will run in bold."""
     rows = text.split("\n")
     pieces = painted(rows, str((*event.data["targets"], "")[0]))
     bold = [row.startswith("    ") and not row.startswith("      ") for row in rows]
@@ -264,7 +263,6 @@ def _shown(question: Mapping[str, Any], place: str) -> str:
 
 
 def _chosen(typed: str, labels: Sequence[str], *, several: bool) -> str | list[str]:
-    """Return the choices that the numbers in `typed` mean, else what was typed."""
     numbers = typed.replace(",", " ").split()
     if numbers and all(one.isdecimal() and 0 < int(one) <= len(labels) for one in numbers) and (several or len(numbers) == 1):
         chosen = [labels[int(one) - 1] for one in numbers]

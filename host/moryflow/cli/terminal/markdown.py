@@ -85,7 +85,6 @@ class MarkdownStream:
 
 
 def _in_code(text: str) -> bool:
-    """Return whether `text` ends inside a block of code."""
     opened = ""
     for mark in _FENCE.findall(text):
         if not opened:
@@ -118,7 +117,6 @@ _RESET = "\x1b[0m"
 
 
 def _document(text: str) -> Any:
-    """Return `text` as a Markdown document for rich to print."""
     from markdown_it import MarkdownIt
     from pygments.token import string_to_tokentype
     from rich.markdown import CodeBlock, Heading, Markdown

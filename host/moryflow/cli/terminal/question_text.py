@@ -124,7 +124,6 @@ def _lines(request: Mapping[str, Any], whose: str, columns: int, rows: int, exac
 
 
 def _target(target: str, columns: int, rows: int) -> list[str]:
-    """Return the rows of a target. A command is shown as it was written, line by line."""
     if not target.startswith("shell:"):
         return _field("    ", visible(in_words(target)), columns, min(rows, 4) if rows < ALL else rows, words=True)
     lines = visible(in_words(target), keep="\n\t").replace("\t", "    ").split("\n")
@@ -160,7 +159,6 @@ def _always(request: Mapping[str, Any], columns: int, rows: int, exact: bool) ->
 
 
 def _field(mark: str, text: str, columns: int, rows: int, *, words: bool = False) -> list[str]:
-    """Wrap a text of one line into at most `rows` rows, with `words` between words if possible."""
     pieces = list(rows_of(mark, "      ", text, columns, words=words))
     return _without_middle([[piece] for piece in pieces], rows, f"lines{V}", columns)
 

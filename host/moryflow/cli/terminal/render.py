@@ -227,7 +227,6 @@ class TerminalView:
             self._spinner.clear()
 
     def _delta(self, event: Event) -> None:
-        """Handle the next piece of an answer, of the model's reasoning, or of a running tool's output."""
         text = event.data.get("text", "")
         if event.type != "reasoning.delta" and self._is_ours(event):
             self._fold_reasoning()
@@ -311,7 +310,6 @@ class TerminalView:
             self._cut.append(CutOutput(shown, found.rest, str(data.get("output_id") or "")))
 
     def _hint(self, data: Mapping[str, Any]) -> str:
-        """Return the hint that says how to see all of an output."""
         truncated = bool(data.get("truncated"))
         if self._chat:
             return f"{self._truncated} · Ctrl-O shows all" if truncated else "Ctrl-O shows all"
@@ -342,7 +340,6 @@ class TerminalView:
         self._write_rows([[(folded(plain(text)), style)]])
 
     def _write_rows(self, rows: Iterable[Sequence[tuple[str, str]]]) -> None:
-        """Write lines at once, each made of texts with their styles."""
         coloured = self._colours
         shown = (
             "".join(f"{style}{plain(text)}\x1b[0m" if text and style and coloured else plain(text) for text, style in pieces)

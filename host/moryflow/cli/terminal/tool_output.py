@@ -69,7 +69,6 @@ def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLi
 
 
 def _as_printed(line: str) -> str:
-    """Return a line as a terminal would show it: of a progress bar, what it wrote after its last carriage return."""
     return visible(line.rstrip("\r").rpartition("\r")[2], keep="\t").replace("\t", "    ")
 
 

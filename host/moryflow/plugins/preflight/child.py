@@ -96,7 +96,6 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
 
 
 def _error_report(error: BaseException, root: str) -> dict[str, Any]:
-    """Return the verdict for an exception, with its text and place unless the plugin broke what reads them."""
     found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root, "fatal": _is_fatal(error)}
     with suppress(BaseException):
         found["error"], file, found["line"] = describe(error, root_of(root))
@@ -114,7 +113,6 @@ def _is_fatal(error: BaseException | None) -> bool:
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    """Return `error` and the chain of its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)
@@ -128,7 +126,6 @@ def _reads_terminal(error: BaseException) -> bool:
 
 
 def _import_file(path: Path) -> dict[str, Any]:
-    """Import a file with tools, which is not a plugin."""
     try:
         import_sources(Candidate.at(path), None)
     except LoadFailure as failure:

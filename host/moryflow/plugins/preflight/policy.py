@@ -148,7 +148,6 @@ def _key(item: Item, digest: str) -> str:
 
 
 def _root(candidate: Candidate) -> Path:
-    """Return the root of a candidate's code: its file, or the folder of its package, where a link leads."""
     unit = unit_of(candidate.target) if candidate.tier != "user" else None
     return unit.root if unit is not None else Path(candidate.target).resolve()
 

@@ -118,7 +118,6 @@ class _TextLoader(Loader):
 
 @lru_cache(maxsize=512)
 def _psycopg_form(statement: str) -> str:
-    """Return a statement of ours, whose parameters are ``?``, as psycopg wants it."""
     return statement.replace("%", "%%").replace("?", "%s")
 
 

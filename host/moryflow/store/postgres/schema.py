@@ -266,7 +266,6 @@ CREATE TRIGGER an_answer_wakes_its_session AFTER UPDATE OF state ON approvals
 
 
 def _row_statements() -> str:
-    """Return the statements of ``append_commit`` that store the rows beside the nodes."""
     from moryflow.store.tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, RUNS
 
     statements: list[str] = []

@@ -123,7 +123,6 @@ class PostgresSessionLock(PatientLock):
         self._on_release(self.session.id, lambda: self._database.run(lambda to: to.execute(_RELEASE, give_back)) and None)
 
     def _append(self, to: PostgresConnection, commit: Commit, id: str) -> Committed:
-        """Store `commit` and bring this object up to date."""
         while True:
             if commit.after is not None and self.session.active != commit.after:
                 raise Outdated("another node is active now; nothing was stored", where=f"session {self.session.id}")
@@ -160,14 +159,12 @@ class PostgresSessionLock(PatientLock):
         raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")
 
     def _update(self, to: PostgresConnection) -> None:
-        """Read the session, its path and its end again."""
         with to.raw.transaction():
             self.session = session_row(to, self.session.id)
             self.path[:] = live_path_of(to, self.session.id, self.session.active)
             self._end = tree_end(to, self.session)
 
     def _document(self, commit: Commit, nodes: list[dict[str, Any]], active: str | None) -> str:
-        """Return a commit as the JSON that ``append_commit`` takes."""
         session = self.session.id
         document: dict[str, Any] = {
             "nodes": nodes,

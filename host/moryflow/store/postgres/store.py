@@ -156,7 +156,6 @@ class PostgresStore(SqlStore):
             await asyncio.wait(jobs)
 
     async def _take(self, session: str, ended: str | None) -> bool:
-        """Try to take the lease of a session that nobody holds, or a process that has ended."""
         values = (self._worker, self._lease, session, ended)
         return bool(await self._database.statement(lambda to: to.execute(_TAKE, values).fetchone()))
 
@@ -169,7 +168,6 @@ class PostgresStore(SqlStore):
         return SessionBusy(message, where=self._database.where, next_step=next_step)
 
     async def _holder(self, session: str) -> tuple[str | None, int | None]:
-        """Return the worker that holds a session, and for how many seconds yet."""
         found = await self._database.statement(lambda db: db.execute(_HOLDER, (session,)).fetchone())
         return found or (None, None)
 

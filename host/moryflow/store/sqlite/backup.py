@@ -92,7 +92,6 @@ def _damage_of_row(table: str, row: dict[str, Any], number: Any) -> Damage:
 
 
 def _row_is_valid(table: str, row: dict[str, Any]) -> bool:
-    """Return whether a row has the form in which the store writes it."""
     try:
         match table:
             case "events":
@@ -116,7 +115,6 @@ def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node_is_valid(connection: sqlite3.Connection, node: dict[str, Any]) -> bool:
-    """Return whether a node matches its hash and comes after its parent."""
     above = ""
     if node["parent"] is not None:
         statement = "SELECT hash, seq FROM nodes WHERE session = ? AND id = ?"
@@ -179,7 +177,6 @@ def restore(path: Path) -> str | None:
 
 
 def _copy_of(copy: Path, new: Path) -> Path:
-    """Make the database `new` from the backup, or an empty one if there is none that is sound."""
     if not _has_sound(copy):
         return make_database(new)
     remove(new)

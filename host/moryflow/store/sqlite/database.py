@@ -182,8 +182,6 @@ class Database:
 
         The thread runs it while another write is pending, if no connection is open yet, if another process has the lock, on a
         slow disk, or if the file must be repaired.
-
-        :raises StoreError: nothing was stored.
         """
         if self._pending_jobs or self._left_to_thread or not self._writer.is_current():
             self._left_to_thread = max(self._left_to_thread - 1, 0)
@@ -410,10 +408,7 @@ def _has_content(path: Path, suffix: str = "") -> bool:
 
 
 def _require_nothing_left(path: Path) -> None:
-    """Refuse to create a database beside the log of a lost one, or before an interrupted restore is complete.
-
-    :raises Damaged: there is such a log, or such a restore.
-    """
+    """Refuse to create a database beside the log of a lost one, or before an interrupted restore is complete."""
     if _has_content(path, "-wal") or beside(path, RESTORED).exists():
         raise Damaged("the file is missing or empty, but its log is there")
 
@@ -438,10 +433,7 @@ def store_lock(path: Path) -> Iterator[None]:
 
 
 def _is_ready(path: Path) -> bool:
-    """Return whether the database has this version; ``False`` if it is empty or older.
-
-    :raises StoreError: ``newer`` or ``foreign``.
-    """
+    """Return whether the database has this version; ``False`` if it is empty or older."""
     with closing(open_reader(path)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = version_of(connection)

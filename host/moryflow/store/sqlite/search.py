@@ -123,5 +123,4 @@ def _until(connection: sqlite3.Connection) -> int:
 
 
 def _indexed(payload: Mapping[str, Any]) -> str:
-    """Return the text of a payload to index, with ``?`` for characters that UTF-8 cannot encode."""
     return text_of(payload)[:_LIMIT].encode("utf-8", "replace").decode()

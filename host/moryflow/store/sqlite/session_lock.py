@@ -65,7 +65,6 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
 def _update_session(
     connection: sqlite3.Connection, held: SessionRow, commit: Commit, active: str | None, *, prompted: bool
 ) -> SessionRow:
-    """Update the session's own row and return the new row."""
     moment = now()
     changes = {**session_changes(commit), "active": active, "updated": moment}
     columns = ", ".join(f"{name} = ?" for name in changes) + (f", used = {USED}" if prompted else "")

@@ -51,7 +51,6 @@ def test_rules_can_judge_its_tools(plugin_subject: Subject) -> None:
 
 
 def _sample(tool: Tool, *, full: bool) -> dict[str, Any]:
-    """Return arguments that fit the schema: all of them, or only the required ones."""
     root = tool.parameters
     properties = cast("Mapping[str, Any]", root.get("properties", {}))
     names = properties if full else root.get("required", ())
