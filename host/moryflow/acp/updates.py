@@ -135,8 +135,6 @@ class UpdateMapper:
                 self._show(data["call_id"], data["text"])
             case "tool.result":
                 self._on_result(data)
-            case _ if own and event.type.startswith("plugin.") and event.type.endswith(".plan"):
-                self._plan(data)
             case _:
                 pass
 
@@ -194,19 +192,6 @@ class UpdateMapper:
             return said
         return title if said == "exit code 0" else f"{title} ({said})"
 
-    def _plan(self, data: Mapping[str, Any]) -> None:
-        found = data.get("entries")
-        entries = [
-            {
-                "content": str(one["content"]),
-                "priority": _one_of(one.get("priority"), ("medium", "high", "low")),
-                "status": _one_of(one.get("status"), ("pending", "in_progress", "completed")),
-            }
-            for one in (found if isinstance(found, Sequence) and not isinstance(found, str) else ())
-            if isinstance(one, Mapping) and one.get("content")
-        ]
-        self._send({"sessionUpdate": "plan", "entries": entries})
-
     # ---------------------------------------------------------------- replay
 
     def replay(self, path: Sequence[Node]) -> Iterator[Update]:
@@ -248,7 +233,3 @@ def _arguments(call: Mapping[str, Any]) -> Any:
         return json.loads(call["arguments"])
     except (ValueError, RecursionError):
         return str(call["arguments"])
-
-
-def _one_of(given: Any, known: Sequence[str]) -> str:
-    return given if given in known else known[0]

@@ -34,7 +34,6 @@ from moryflow_sdk import *
 import asyncio, os, sys
 from pathlib import Path
 
-services = ("emit",)
 print("a plugin prints at import")
 os.write(1, b"and past Python\\n")
 
@@ -47,10 +46,9 @@ async def hold(name: str = "go") -> str:
     return "let go"
 
 @tool(domain="bash")
-def danger(what: str, ctx: ToolContext) -> str:
+def danger(what: str) -> str:
     "Do something that is asked about."
     print("a plugin prints in a tool", sys.stdin.read())
-    ctx.emit("plan", entries=[{{"content": "look", "priority": "high", "status": "completed"}}, {{"content": "leap"}}, 3])
     with Path({folder!r}, "did").open("a") as file:
         file.write(what)
     return "did " + what

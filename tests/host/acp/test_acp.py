@@ -214,21 +214,6 @@ def test_no_line_with_a_slash_and_a_word_reaches_a_model(client: Client, vault: 
     assert "not confirmed" in client.fail("session/prompt", _prompt(session, "/mode full_access"))["message"]
 
 
-def test_a_plan_of_a_plugin_is_shown(client: Client, vault: Path) -> None:
-    """An event of a plugin that is called plan becomes a plan; what is not an entry is left out (E.3)."""
-    session = client.session(vault, DANGER, "done")
-    client.prompt(session)
-    assert client.updates("plan") == [
-        {
-            "sessionUpdate": "plan",
-            "entries": [
-                {"content": "look", "priority": "high", "status": "completed"},
-                {"content": "leap", "priority": "medium", "status": "pending"},
-            ],
-        }
-    ]
-
-
 def test_several_sessions_work_at_once(shared: tuple[Place, Client], client: Client, vault: Path) -> None:
     """One session that waits keeps no other from its turn; a second prompt to it is refused as busy (E.3)."""
     held = client.session(vault, {"calls": [{"name": "hold", "arguments": {"name": "several"}}]}, "let go")

@@ -38,16 +38,16 @@ def keyed(cli: Any, fields: str) -> None:
     "fields", ["api_key: str", "login: SecretStr = SecretStr('')", "api_key: SecretStr = Field(min_length=3)"]
 )
 def test_a_key_is_read_from_standard_input_and_holds(cli: Any, fields: str) -> None:
-    """The one secret of a plugin need not be named, also where the plugin fails for want of it; the file is 0600 (D49)."""
+    """Also where the plugin fails for want of it; the file is 0600 (D49)."""
     keyed(cli, fields)
-    done = cli("plugin", "key", "set", "weather", stdin=f"{KEY}\r\n")
+    name = fields.partition(":")[0]
+    done = cli("plugin", "key", "set", "weather", name, stdin=f"{KEY}\r\n")
     assert done.returncode == 0 and KEY not in done.stdout + done.stderr, done.stderr
     file = cli.home / "secrets.json"
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(json.loads(file.read_text("utf-8"))["plugins"]["weather"].values()) == [KEY]
     assert KEY not in (cli.home / "config.jsonc").read_text("utf-8")
     assert cli("tool", "run", "keys").stdout == f"[{len(KEY)}]\n"
-    name = fields.partition(":")[0]
     explained = json.loads(cli("config", "explain", f"plugins.weather.{name}", "--json").stdout)
     assert (explained["value"], explained["origin"]["source"]) == ("[redacted]", "secrets")
 
@@ -66,10 +66,10 @@ def test_a_key_that_is_typed_is_not_shown(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "said"),
     [
-        (("weather",), "", "no key was given"),
-        (("weather",), "a\x1bb", "this is no key"),
+        (("weather", "api_key"), "", "no key was given"),
+        (("weather", "api_key"), "a\x1bb", "this is no key"),
         (("weather", "api_kee"), KEY, "api_kee"),
-        (("wether",), KEY, "did you mean 'weather'?"),
+        (("wether", "api_key"), KEY, "did you mean 'weather'?"),
     ],
 )
 def test_what_is_no_key_or_has_no_place_is_refused(cli: Any, arguments: tuple[str, ...], stdin: str, said: str) -> None:
@@ -84,10 +84,10 @@ def test_what_is_no_key_or_has_no_place_is_refused(cli: Any, arguments: tuple[st
 def test_keys_that_others_may_write_are_not_read(cli: Any) -> None:
     """As with every file of the home (R17); set again, the file is the person's own."""
     keyed(cli, "api_key: str = ''")
-    cli("plugin", "key", "set", "weather", stdin=KEY)
+    cli("plugin", "key", "set", "weather", "api_key", stdin=KEY)
     (cli.home / "secrets.json").chmod(0o666)
     done = cli("tool", "run", "keys")
     assert done.stdout == "[0]\n" and "no key is read, because" in done.stderr
-    cli("plugin", "key", "set", "weather", stdin=KEY)
+    cli("plugin", "key", "set", "weather", "api_key", stdin=KEY)
     assert (cli.home / "secrets.json").stat().st_mode & 0o777 == 0o600
     assert cli("tool", "run", "keys").stdout == f"[{len(KEY)}]\n"

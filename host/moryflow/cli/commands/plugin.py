@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,6 @@ def _capabilities(declared: Mapping[str, object]) -> str:
 
 
 _LONGEST = 64 * 1024
-_NEEDED = re.compile(r"(?<=\.)[^:]+(?=: it is needed)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -140,13 +139,13 @@ command.add_command(key)
 
 @key.command("set")
 @click.argument("name")
-@click.argument("setting", metavar="[KEY]", required=False)
+@click.argument("setting", metavar="KEY")
 @asking_options
-def set_key(flags: Flags, name: str, setting: str | None) -> None:
+def set_key(flags: Flags, name: str, setting: str) -> None:
     """Read a secret without echo, or from standard input, and keep it for the plugin NAME.
 
-    KEY is its setting, for example api_key; where the plugin has one secret alone, it need not be named. It is written to
-    secrets.json in Moryflow's folder, which only you can read and no tool, and holds over config.jsonc.
+    KEY is its setting, for example api_key. It is written to secrets.json in Moryflow's folder, which only you can read and
+    no tool, and holds over config.jsonc.
     """
     from moryflow_sdk.support.secrets import know
 
@@ -155,8 +154,7 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     from moryflow.config.values import check_value, set_value
 
     plugins = FoundPlugins(flags)
-    config, known, names = _settings_of(plugins, name)
-    setting = setting or _only_one(name, names)
+    config, known = _settings_of(plugins, name)
     path = f"plugins.{name}.{setting}"
     secret = _read(path)
     know([secret])
@@ -179,10 +177,7 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
 
 
-def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
-    """Return configuration, settings models, and the names of the plugin's settings that hold secrets, as far as known."""
-    from moryflow_sdk.support.secrets import is_secret_type, names_secret
-
+def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known, ...]]:
     from moryflow.config.schema import host_models
     from moryflow.plugins.manifest import settings_of_plugins
 
@@ -196,18 +191,7 @@ def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known,
     if record.tier == "builtin":
         problem = f"{name} is built in, and its settings are not below plugins.{name}"
         raise ConfigError(problem, next_step="moryflow config set, or the variable of the service, as in moryflow doctor")
-    model = next((model for path, model in known if path == f"plugins.{name}"), None)
-    fields: Iterable[tuple[str, Any]] = model.model_fields.items() if model is not None else ()
-    secret = [each.alias or field for field, each in fields if names_secret(field) or is_secret_type(each.annotation)]
-    needed = _NEEDED.findall(record.error) if record.stage == "config" else []
-    return config, (*host_models(), *known), secret or [field.removeprefix(f"{name}.") for field in needed]
-
-
-def _only_one(name: str, names: list[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    which = f"{name} has {', '.join(names)}" if names else f"{name} does not say which of its settings is a secret"
-    raise ConfigError(f"{which}: name one", next_step=f"moryflow plugin key set {name} {names[0] if names else 'KEY'}")
+    return config, (*host_models(), *known)
 
 
 def _read(path: str) -> str:
