@@ -19,7 +19,6 @@ REACHES = {
     "host/moryflow/plugins/load.py": {"_within_tier"},
     "host/moryflow/plugins/registration.py": {"_check_order", "_implementation", "usable", "_code_of", "_with_schema"},
     "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported_tools", "_with_schema"},
-    "builtin_plugins/moryflow_builtins/external_tools/worker.py": {"_run"},
     "builtin_plugins/moryflow_builtins/llm_plugins/tool_calls.py": {"tools_of"},
     "plugin_sdk/moryflow_sdk/tools.py": {"Tool.arguments"},
 }
