@@ -216,7 +216,6 @@ def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
 
 
 def _modified_at(file: Path) -> float:
-    """Return when a file was last written; 0 if it has just been removed."""
     try:
         return file.stat().st_mtime
     except OSError:
@@ -260,7 +259,6 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
 
 
 def _folder(call: ToolCall) -> dict[str, str]:
-    """Return the field with the folder in which the commands of `call` run; empty if it runs none."""
     folder = next((target.folder for target in call.targets if target.folder is not None), None)
     return {} if folder is None else {"folder": redact(folder.text)}
 

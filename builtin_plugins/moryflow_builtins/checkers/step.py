@@ -76,7 +76,6 @@ async def _is_last(call: ToolCall, turn: Turn) -> bool:
 
 
 def _named(turn: Turn) -> dict[str, Checker]:
-    """Return the commands by their place in the settings, without those that hung."""
     return {str(place): one for place, one in enumerate(checkers(turn.config)) if not _said(turn, one, "hung")}
 
 

@@ -33,7 +33,6 @@ def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
 
 
 def _problem(prompt: Mapping[str, Any]) -> str:
-    """Return why a prompt is never offered; empty if it can be."""
     if "problem" in prompt:
         return str(prompt["problem"])
     if not _NAME.fullmatch(str(prompt.get("name"))):

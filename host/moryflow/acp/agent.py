@@ -119,7 +119,6 @@ class EditorAgent:
         return {}
 
     def _require_model(self) -> None:
-        """Refuse to work without a model, with the error for which editors offer to set one up."""
         if self._client is None:
             raise RpcError(INVALID_REQUEST, "the connection is not initialized", "send initialize first")
         host, wish = self._host, self._options.model or self._host.config.get("model")
@@ -208,7 +207,6 @@ class EditorAgent:
             opened.tell_options()
 
     def _folder(self, params: Params) -> Path:
-        """Return the folder to work in."""
         folder = _text(params, "cwd")
         if not Path(folder).is_absolute():
             raise RpcError(INVALID_PARAMS, "cwd is an absolute path")
@@ -232,7 +230,6 @@ class EditorAgent:
         return {"sessions": found, **more}
 
     def _session(self, params: Params) -> EditorSession:
-        """Return the open session that `params` name."""
         name = _text(params, "sessionId")
         if name not in self._sessions:
             raise RpcError(NOT_FOUND, f"there is no open session {name[:100]!r}", "session/new or session/load", "not_found")
@@ -294,7 +291,6 @@ SETUP_METHOD = {
 
 
 def _text(params: Params, name: str) -> str:
-    """Return the parameter `name`."""
     value = params.get(name)
     if not isinstance(value, str) or not value:
         raise RpcError(INVALID_PARAMS, f"{name} is missing, or is not text")

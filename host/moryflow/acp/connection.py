@@ -185,7 +185,6 @@ class EditorConnection:
             self.send({"jsonrpc": "2.0", "id": number, "result": result})
 
     def _on_answer(self, message: dict[str, Any]) -> None:
-        """Pass an answer to the caller of :meth:`ask`; ignore an answer that nobody waits for."""
         number = message.get("id")
         waiting = self._our_requests.pop(number, None) if isinstance(number, int) else None
         if waiting is None or waiting.done():

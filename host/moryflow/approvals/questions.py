@@ -126,7 +126,7 @@ class ApprovalDesk:
         earlier = _same_question(before, bound, preview)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
-        if self._cannot_ask(scope, on_ask):
+        if on_ask == "deny" or (on_ask == "prompt" and not self._unattended.isdisjoint((None, *scope.lineage))):
             return _refuse_unasked(ruling)
         if earlier is None and ruling.offer is not None and await self._store().offered(str(scope.vault)):
             ruling = ruling.replace(offer=None)
@@ -150,9 +150,6 @@ class ApprovalDesk:
         except Exception as error:  # the isolation boundary around a tool's code: the user reads the error and the arguments
             text = f"its preview failed: {type(error).__name__}: {text_of(error)}\n{arguments}"
         return cut_middle(text if isinstance(text, str) and text else arguments)
-
-    def _cannot_ask(self, scope: TurnContext, on_ask: OnAsk) -> bool:
-        return on_ask == "deny" or (on_ask == "prompt" and not self._unattended.isdisjoint((None, *scope.lineage)))
 
     async def _wait_for_answer(
         self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool

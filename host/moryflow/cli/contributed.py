@@ -74,7 +74,6 @@ def run_typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
 
 
 def _command_named(name: str, host: Host) -> Command | None:
-    """Return the command called `name`; if there is none, the command whose plural `name` is."""
     with_cli = [command for command in host.plugin_set.commands.values() if command.cli is not None]
     exact = (command for command in with_cli if name in (command.name, *command.aliases))
     return next(exact, None) or next((command for command in with_cli if name == f"{command.name}s"), None)

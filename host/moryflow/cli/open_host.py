@@ -205,7 +205,6 @@ def not_said_before(home: Path, lines: Sequence[str]) -> list[str]:
 
 
 def _note_lines(record: LoadRecord, notes: Sequence[str]) -> list[str]:
-    """Return a line for each item that a plugin had to leave out; after :data:`MAX_NOTES`, how many more there are."""
     more = len(notes) - MAX_NOTES
     whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
     rest = [f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else []

@@ -419,7 +419,6 @@ def with_flags_behind_verb(args: list[str], program: click.Command, find: Callab
 
 
 def _split_flags(words: list[str], program: click.Command, command: click.Command) -> tuple[list[str], list[str]] | None:
-    """Return the flags of `program` and those of `command`; ``None`` if one is unknown or lacks its value."""
     own, others = _options(program), {} if isinstance(command, click.Group) else _options(command)
     kept: list[str] = []
     moved: list[str] = []

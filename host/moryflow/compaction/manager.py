@@ -223,7 +223,6 @@ class TurnCompaction(Compaction):
         return shorter
 
     async def _commit_pruning(self, pruning: Pruning, trigger: str) -> bool:
-        """Commit `pruning` unless it is empty; return whether it was committed."""
         if pruning:
             note_pruning(self._journal, pruning, await self._request_tokens(self._strict), trigger)
             await self._journal.commit()
@@ -242,7 +241,6 @@ class TurnCompaction(Compaction):
         return plan_job(self._path, self._context, meter, self._settings, room, tokens, trigger)
 
     async def _compact(self, trigger: Trigger) -> bool:
-        """Write a summary while the turn waits; return whether it was applied."""
         if self._memory.is_writing(self._scope.session) and trigger != "recovery":
             await self._take_finished(wait=True)
             if not await self._too_long() or answers_since(self._path) < BETWEEN:
@@ -266,7 +264,6 @@ class TurnCompaction(Compaction):
         return Record(writing)
 
     async def _write_summary(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
-        """Write and apply a summary while the turn waits; return its record, and the error if it failed."""
         record = self._record(job, focus)
         try:
             await record.pending()

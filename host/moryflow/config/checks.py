@@ -204,7 +204,6 @@ def normalised(layer: Layer) -> Layer:
 
 
 def _joined(first: Any, second: Any) -> Any:
-    """Merge the two spellings of a hook; lists are concatenated."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **{key: _joined(first[key], item) if key in first else item for key, item in second.items()}}
     return [*first, *second] if isinstance(first, list) and isinstance(second, list) else second

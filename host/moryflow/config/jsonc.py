@@ -62,7 +62,6 @@ def position(text: str, offset: int) -> tuple[int, int]:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the tokens with their offsets, comments too; blanks are left out."""
     for match in _TOKEN.finditer(text):
         yield match.start(), match.group()
 

@@ -164,7 +164,6 @@ class Worker:
             _wake(each)
 
     def _seconds_left(self, job: _Job) -> float:
-        """Return the seconds after which to check `job` again; zero or less if it took too long."""
         if self._thread is not None and not self._thread.is_alive():
             return 0.0
         timeout = limit(job.timeout)

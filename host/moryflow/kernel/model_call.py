@@ -108,7 +108,6 @@ class ModelCall:
         return self.note(finished)
 
     async def _stream(self, request: ModelRequest) -> Finished:
-        """Collect and publish the answer as it arrives; return its last event."""
         assert self._provider is not None
         throttle, provider = self._scope.around.throttle, request.model.provider
         while throttle and (seconds := await throttle.take(provider)) > 0:

@@ -64,7 +64,6 @@ def _found_tools(scope: TurnContext) -> dict[str, RegisteredTool]:
 
 
 def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
-    """Return the names of the tools that were found, as their plugin reports them; none if the plugin fails."""
     assert owned.tool.found_in is not None
     try:
         return [str(name) for name in owned.tool.found_in(scope.view(owned.plugin))]

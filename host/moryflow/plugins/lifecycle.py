@@ -88,7 +88,6 @@ async def _set_up(
     mine: Mapping[str, Sequence[Implementation]],
     contexts: Callable[[Plugin], PluginContext],
 ) -> tuple[Failure | None, dict[Implementation, CallOutcome]]:
-    """Call one plugin's ``plugin_start`` and contribute hooks; return its failure, if it failed, and the outcomes."""
     life = plugin.life
     life.generations.add(plugin_set.number)
     if not mine:
@@ -283,7 +282,6 @@ class ContributionCollector:
     # ---------------------------------------------------------------- one item
 
     def _add(self, by: Implementation, item: Any) -> str:
-        """Add one item to the set; return what is odd about it, if anything."""
         plugin, source = self.base.plugins[by.plugin], source_of(item)
         if by.hook == "tools":
             self.offered[source or by.plugin] += 1

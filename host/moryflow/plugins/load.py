@@ -243,7 +243,6 @@ class Loading:
         return bool(before and before.hooks) or self._memory.knows(candidate.tier, candidate.name)
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
-        """Return the plugin's name; a built-in may set its own."""
         own_name = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
         if not isinstance(own_name, str) or own_name == candidate.name:
             return candidate.name

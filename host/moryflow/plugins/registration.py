@@ -176,7 +176,6 @@ def _by_keyword_only(function: Any) -> list[str]:
 
 
 def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
-    """Refuse ``before=`` and ``after=`` that contradict each other within one plugin."""
     wishes: dict[str, tuple[set[str], set[str]]] = {}
     for item in implementations:
         before, after = wishes.setdefault(item.hook, (set(), set()))
@@ -202,12 +201,10 @@ def _check_result(hook: str, function: Any) -> None:
 
 @cache
 def _accepted_types(hook: str) -> tuple[type, ...]:
-    """Return the classes that a hook accepts as return values; ``None`` is always one of them."""
     return tuple(dict.fromkeys((*_results(getattr(hookspecs, hook)), NoneType)))
 
 
 def _results(function: Any) -> tuple[type, ...]:
-    """Return the classes in the return annotation of `function`; none if it cannot be evaluated at run time."""
     plain = inspect.unwrap(function)
     try:
         annotated = SimpleNamespace(__annotations__={"return": plain.__annotations__["return"]})
@@ -366,7 +363,6 @@ def place_of(item: Any) -> tuple[str, int] | None:
 
 
 def _code_of(item: Any) -> CodeType | None:
-    """Return the code of a tool's function; ``None`` if there is none or reading it raises."""
     if not issubclass(type(item), Tool):
         return None
     try:
@@ -405,7 +401,6 @@ def _time_problem(timeout: Any) -> str:
 
 
 def _declared_problem(item: Tool) -> str:
-    """Return which declared value of a tool has the wrong type, such as a text for a bool; empty if none has."""
     if not isinstance(item.domain, str):
         return f"domain is {item.domain!a:.40}, not a text"
     if not isinstance(item.more_time, str):

@@ -390,7 +390,6 @@ class Session:
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
     async def _run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:
-        """Run `work` and return the result; apply waiting records afterwards, however it ended."""
         self._settling, self._goes_on = True, False
         try:
             with self._host.leases.hold(scope.plugin_set):

@@ -249,7 +249,6 @@ async def _next_turn_start(store: Store, run: RunRow) -> str:
 
 
 async def _denied(store: Store, run: RunRow, *, placed: bool = False) -> list[dict[str, Any]]:
-    """Return the refused calls of a turn as its result lists them; `placed` adds the session and the agent of each."""
     calls = {call.id: call for call in await store.calls(run.session) if call.turn == run.id}
     found: list[dict[str, Any]] = []
     for event in await store.events(run.session, types=("tool.result",)):

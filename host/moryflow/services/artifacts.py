@@ -335,7 +335,6 @@ def _move(folder: int, name: str, source: Path) -> Measures:
 
 
 def _write_new(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
-    """Write a new file; if it cannot be completed, remove it again."""
     file = os.open(name, _NEW, 0o600, dir_fd=folder)
     try:
         return _measure(pieces, file)

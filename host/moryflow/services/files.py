@@ -142,11 +142,8 @@ class VaultFiles:
         for target in targets:
             self._refuse_home_path(path_of(target), target)
 
-    def _in_home(self, path: str) -> bool:
-        return path == self._home or path.startswith(self._home + "/")
-
     def _refuse_home_path(self, path: str, target: Target) -> None:
-        if self._in_home(path):
+        if path == self._home or path.startswith(self._home + "/"):
             raise ToolError(f"{name_of(target)} belongs to Moryflow itself and is not changed by tools", code="permission")
 
     def _refuse_lost_vault(self, path: str) -> None:
@@ -263,7 +260,6 @@ def _refuse_moved_folder(target: Target, parent: int) -> None:
 
 
 def _create(target: Target, parent: int, temporary: str, name: str) -> None:
-    """Give the complete file its name; refuse if another object has appeared there meanwhile."""
     try:
         os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except FileExistsError:

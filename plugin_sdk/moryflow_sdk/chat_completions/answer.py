@@ -198,7 +198,6 @@ def _mapping(found: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _count(usage: dict[str, Any], key: str) -> int:
-    """Return a number of tokens; an invalid number from a provider counts as zero, not as an error."""
     value: Any = usage.get(key)
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e10 else 0
 

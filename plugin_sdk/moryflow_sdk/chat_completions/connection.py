@@ -249,7 +249,6 @@ class Connection:
         return event
 
     def _next(self) -> Any:
-        """Return h11's next event from the data received so far; it may be ``NEED_DATA``."""
         try:
             return self._protocol.next_event()
         except h11.RemoteProtocolError as error:

@@ -98,7 +98,6 @@ def _sides(value: dict[Any, Any]) -> tuple[list[_Entry] | None, list[_Entry] | N
 
 
 def _entries(value: Any) -> list[_Entry] | None:
-    """Return the tools in a list or in a text with commas; ``None`` if this is neither."""
     if isinstance(value, str):
         parts = (part.strip(" \t\n[]\"'") for part in re.split(r",(?![^(]*\))", value))
         value = [part for part in parts if part]
@@ -152,7 +151,6 @@ def _deny(key: str, entries: Sequence[_Entry], rules: list[dict[str, Any]], warn
 
 
 def _patterns(entry: _Entry) -> tuple[str, Sequence[str]]:
-    """Return the domain and the patterns that mean the part of a tool; an empty domain if that is not understood."""
     domain, part = _domain_of(entry.tool), entry.part
     match domain:
         case "bash":

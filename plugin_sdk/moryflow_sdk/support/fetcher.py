@@ -187,7 +187,6 @@ def _origin(url: Url) -> tuple[str, str, int]:
 
 
 async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes, bool]:
-    """Return at most `most` bytes of the decompressed body, and whether there was more."""
     from moryflow_sdk.chat_completions.failures import Undecodable
     from moryflow_sdk.chat_completions.transport import unpacked
 

@@ -176,7 +176,6 @@ def hidden_character(pattern: str) -> str:
 
 
 def _pattern_problem(rule: Rule) -> str:
-    """Return why the pattern of a rule can match nothing; empty if it can."""
     from .patterns import KINDS, PREFIXES, compile_rule
 
     foreign = rule.pattern.startswith(KINDS) and not rule.pattern.startswith(PREFIXES[rule.domain])

@@ -142,7 +142,6 @@ def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
 
 
 def _wanted(keyword: str, value: Any) -> str:
-    """Return what the value of a keyword must be; empty if it is that."""
     match keyword:
         case "type":
             kinds: list[Any] = cast("list[Any]", value) if isinstance(value, list) and value else [value]

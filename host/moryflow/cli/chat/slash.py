@@ -165,7 +165,6 @@ class Slash:
         say(f"effort: {talk.chosen.effort or 'not changed in this conversation'}")
 
     async def _picked_model(self) -> str:
-        """Return the model that the user picks; empty if nobody can or wants to."""
         from moryflow.cli.commands.model import model_lines
 
         rows = await self._talk.host.models()

@@ -64,7 +64,6 @@ async def _serve(host: Host, flags: Flags, options: NewSession, protocol: tuple[
 
 
 async def _setup(host: Host, flags: Flags, options: NewSession) -> int:
-    """Print which model answers; if there is none, offer to install one."""
     from .model import offer_model
 
     await offer_model(host, options.agent, flags)

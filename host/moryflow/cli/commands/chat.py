@@ -118,7 +118,6 @@ def _source(talk: Conversation) -> LineSource:
 
 
 def _history(home: Path, vault: str) -> Path | None:
-    """Return the file with the input history of `vault`, mode 0600; ``None`` if it cannot be created."""
     from hashlib import sha256
 
     path = home / "history" / sha256(os.fsencode(vault)).hexdigest()[:16]

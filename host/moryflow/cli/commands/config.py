@@ -279,7 +279,6 @@ def show_prompt(flags: Flags) -> None:
 
 
 def _current(config: Config) -> dict[str, Any]:
-    """Return mode, text and overridden parameters of the prompt; the default mode overrides none."""
     from moryflow.agents import DEFAULT_PROMPT
 
     section = config.section(SECTION)

@@ -227,7 +227,6 @@ def _scripted(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _graded(grader: Mapping[str, Any], outcome: Outcome, vault: Path, model: str | None, recorded: Any) -> str:
-    """Return why a grader is not content; empty if it is."""
     kind = next(name for name in GRADERS if name in grader)
     given = grader[kind]
     if kind == "command":

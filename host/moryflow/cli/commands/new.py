@@ -127,7 +127,6 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
 
 
 def _takes_changes(home: Path, flags: Flags) -> bool:
-    """Ask whether to load every change in the tools folder from now on; return whether that is so."""
     from moryflow.config import load_config
     from moryflow.config.values import set_value
 

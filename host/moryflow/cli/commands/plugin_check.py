@@ -53,7 +53,6 @@ def check(flags: Flags, what: str | None, host: str | None) -> int:
 
 
 def _check_with(host: str, what: str | None, flags: Flags) -> int:
-    """Run the same check with the Moryflow that `host` names, a version or a path; return its exit code."""
     import subprocess
     import tempfile
     import venv
@@ -145,7 +144,6 @@ def _candidates(plugins: FoundPlugins, what: str) -> list[Candidate]:
 
 
 def _with_problem(row: Row) -> Candidate:
-    """Return a candidate with the problem found at discovery, if any, for example that another plugin has its name."""
     from moryflow.hooks.plugin_set import LoadFailure
 
     record, candidate = row.record, row.candidate

@@ -242,7 +242,6 @@ async def _confirmed_mode(flags: Flags) -> bool:
 
 
 def _confirmed(text: str) -> bool:
-    """Ask the user, and return whether the answer is yes."""
     from moryflow.cli.terminal.stdin import discard_typed
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -182,7 +182,6 @@ def _turn(turn: dict[str, Any], everything: bool) -> str:
 
 
 def _decision(row: dict[str, Any]) -> str:
-    """Return the verdict of a gate; empty for other hooks."""
     return row["delta"].get("decision") or "" if isinstance(row.get("delta"), dict) else ""
 
 

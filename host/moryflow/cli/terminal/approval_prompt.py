@@ -214,7 +214,6 @@ async def _answer(event: Event, read: Callable[[str], Awaitable[str]], above: st
 
 
 def _answer_in(typed: str, word: str, asked: QuestionText, *, exact: bool) -> ApprovalReply | None:
-    """Return the answer that was `typed`, if the question offers it; `word` is the same without case and slash."""
     answer = answer_of({"f": "preset"}.get(word, word) if word in (*WORDS, "f") else typed)
     if answer is None or typed == "?" or (word not in (*WORDS, "f") and typed.startswith("/")):
         return None

@@ -399,7 +399,6 @@ class Totals:
 
 
 def _remark(event: Event, truncated: str) -> str:
-    """Return the text that shows `event` while the turn runs; empty for an event that is not shown."""
     data = event.data
     match event.type:
         case "tool.start" if data["state"] == "running":

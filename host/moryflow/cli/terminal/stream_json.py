@@ -88,7 +88,6 @@ def answer_from_stdin(answers: Answers) -> None:
 
 
 async def _reply(answers: Answers, document: object) -> None:
-    """Handle the document of one line; ``None`` means that standard input has ended."""
     if document is None:
         await answers.nobody_left()
         return

@@ -145,9 +145,6 @@ class PostgresStore(SqlStore):
             return row, reading.live_path_of(db, session, row.active), tree_end(db, row)
 
         row, path, end = await self._database.read(work)
-        return self._lock(row, path, end)
-
-    def _lock(self, row: SessionRow, path: list[Node], end: TreeEnd) -> PostgresSessionLock:
         return PostgresSessionLock(self._database, row, path, end, self._when_released, self.wakes, lease=self._lease)
 
     async def _given_back(self) -> None:
