@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moryflow_sdk import ConfigError
@@ -42,7 +42,6 @@ class Row:
     candidate: Candidate | None = None
     known: LastLoad | None = None
     card: Card | None = None
-    tokens: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def name(self) -> str:
@@ -105,7 +104,7 @@ class _RowReader:
         card = manifest_card(candidate, read_code=before is None)
         if before is None and card is not None:
             base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate or base.gate)
-        return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
+        return Row(self._state(base, candidate, before), candidate, before, card)
 
     def _state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if isinstance(candidate.problem, NameReserved):

@@ -27,13 +27,11 @@ _COMPARED = attrgetter("name", "tier", "source", "status", "error", "line", "has
 class LastLoad(NamedTuple):
     """The last load of a plugin.
 
-    :param tokens: tool → tokens it costs in every request, estimated as a quarter of the characters of schema and description.
     :param at: when the plugin was loaded.
     :param stamp: change time and size of the record's file at that time.
     """
 
     record: LoadRecord
-    tokens: Mapping[str, int]
     at: str
     stamp: tuple[int, int] | None
 
@@ -54,7 +52,7 @@ def remember(plugin_set: PluginSet) -> None:
     at = f"{now()[:19]}Z"
     known = _read(file)
     for record in records:
-        more = {"tokens": _tokens(plugin_set, record), "at": at, "stamp": stamps[record.file]}
+        more = {"at": at, "stamp": stamps[record.file]}
         known.pop(_key(record), None)
         known[_key(record)] = {**record._asdict(), **more}
     _write(file, key, dict(list(known.items())[-_KEEP:]))
@@ -65,10 +63,10 @@ def recall(home: Path) -> dict[str, LastLoad]:
     found: dict[str, LastLoad] = {}
     for key, entry in _read(home / "cache" / FILE).items():
         try:
-            tokens, at, stamp = (entry.pop(name) for name in ("tokens", "at", "stamp"))
+            at, stamp = entry.pop("at"), entry.pop("stamp")
             values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
             record = LoadRecord(**values)
-            found[key] = LastLoad(record, tokens, at, (int(stamp[0]), int(stamp[1])) if stamp else None)
+            found[key] = LastLoad(record, at, (int(stamp[0]), int(stamp[1])) if stamp else None)
         except (TypeError, KeyError, AttributeError):
             continue
     return found
@@ -95,19 +93,6 @@ def _stamp(file: str) -> tuple[int, int] | None:
     except OSError:
         status = None
     return (status.st_mtime_ns, status.st_size) if status else None
-
-
-def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:
-    """Return the tokens that each tool of a third-party plugin costs; none for a built-in, to save making its schemas."""
-    if record.tier == "builtin":
-        return {}
-    tools = (plugin_set.tools[name].tool for name in record.tools if name in plugin_set.tools)
-    return {tool.name: tokens_of(tool) for tool in tools}
-
-
-def tokens_of(tool: Any) -> int:
-    """Estimate how many tokens a tool costs in every request."""
-    return (len(json.dumps(tool.parameters, default=str)) + len(tool.description)) // 4
 
 
 def _first_line(file: Path) -> str:

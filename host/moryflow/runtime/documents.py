@@ -263,7 +263,7 @@ async def models_json(host: Host, provider: str | None = None) -> list[dict[str,
 
 def plugin_json(row: Row, quarantined: Sequence[str] = ()) -> dict[str, Any]:
     """Return a plugin's row; only a process that runs sessions knows which hooks of it are in quarantine."""
-    loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
+    loaded = {"loaded_at": row.known.at if row.known else None}
     card = row.card
     capabilities = dict(card.capabilities) if card else None
     known = {"manifest": card is not None, "capabilities": capabilities, "quarantined": [*quarantined]}

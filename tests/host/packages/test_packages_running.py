@@ -80,7 +80,7 @@ async def test_a_load_is_remembered_and_a_change_makes_it_old(home: Path) -> Non
     assert mine().record.status == "pending" and mine().known is None
     async with await open_host(home, environ={}):
         pass
-    assert mine().record.status == "loaded" and mine().record.tools == ("mine_says",) and mine().tokens["mine_says"] > 5
+    assert mine().record.status == "loaded" and mine().record.tools == ("mine_says",)
     written = (home / "cache" / "plugins.json").stat().st_mtime_ns
     async with await open_host(home, environ={}):
         pass

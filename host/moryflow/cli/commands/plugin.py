@@ -69,7 +69,7 @@ def _remark(row: Row) -> str:
 @click.argument("name")
 @document_options
 def info(flags: Flags, name: str) -> None:
-    """Show one plugin: hooks, tools and their tokens, services, import time, errors."""
+    """Show one plugin: hooks, tools, services, import time, errors."""
     from moryflow.packages.lock import Lockfile, plugin_named
 
     plugins = FoundPlugins(flags)
@@ -98,8 +98,7 @@ def _lines(row: Row, lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
         ("file", record.place),
         ("hash", record.hash),
         ("hooks", ", ".join(record.hooks)),
-        ("tools", ", ".join(_tool(name, row) for name in record.tools)),
-        ("tokens", f"about {sum(row.tokens.values())} in every request" if row.tokens else ""),
+        ("tools", ", ".join(record.tools)),
         ("services", ", ".join(record.services)),
         ("capabilities", f"{_capabilities(card.capabilities)} (declared, not enforced)" if card and card.capabilities else ""),
         ("judges calls", "yes" if record.gate else ""),
@@ -115,10 +114,6 @@ def _errors(record: LoadRecord) -> list[tuple[str, str]]:
     if record.notes and record.error == "; ".join(record.notes):
         return [("left out", note) for note in record.notes]
     return [("error", f"{record.stage}: {record.error}" if record.stage and record.error else record.error)]
-
-
-def _tool(name: str, row: Row) -> str:
-    return f"{name} ({row.tokens[name]} tokens)" if name in row.tokens else name
 
 
 def _capabilities(declared: Mapping[str, object]) -> str:
