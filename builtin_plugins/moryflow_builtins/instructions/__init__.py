@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
 from moryflow_sdk.support.own_files import exists, is_file, open_regular
-from moryflow_sdk.support.settings import Meta, Settings
+from moryflow_sdk.support.settings import Settings
 
 
 class InstructionSettings(Settings):
@@ -25,7 +25,6 @@ class InstructionSettings(Settings):
 
     :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
     :ivar claude: read ``~/.claude/CLAUDE.md`` too.
-    :ivar max_bytes: how many bytes of a file are used, with the files that it includes; the rest is left out, and reported.
     :ivar enabled: if false, no instruction files are read.
     """
 
@@ -34,9 +33,10 @@ class InstructionSettings(Settings):
     enabled: bool = True
     files: tuple[str, ...] = ()
     claude: bool = True
-    max_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
 
 
+# How many bytes of a file are used, with the files that it includes; the rest is left out, and reported.
+MAX_BYTES = 32 * 1024
 name = "instructions"
 services = ("emit", "info")
 config_model = InstructionSettings
@@ -176,7 +176,7 @@ def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> 
         if root is None:
             found.setdefault(real, Instructions(path, problem=f"{NAMED_IN} names it, and it is not there"))
         elif real not in found:
-            found[real] = read_instructions(path, root, settings.max_bytes)
+            found[real] = read_instructions(path, root, MAX_BYTES)
     return list(found.values())
 
 
@@ -262,7 +262,7 @@ async def note_nested(call: ToolCall, turn: Turn) -> None:
             stamps[str(path)] = stamp
             if target.text == f"vault:/{path.relative_to(turn.vault).as_posix()}":
                 continue  # the model has just read it
-            read = read_instructions(path, turn.vault, turn.config.max_bytes)
+            read = read_instructions(path, turn.vault, MAX_BYTES)
             if read.text:
                 await turn.info.note(in_tags(read, turn.vault), title=f"instructions of {path.parent.name}/")
 

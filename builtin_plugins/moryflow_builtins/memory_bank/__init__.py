@@ -61,10 +61,8 @@ class MemoryBankSettings(Settings):
     :ivar sensitive_paths: globs for files whose change is high risk, relative to the working folder; they replace the
         built-in ones.
     :ivar more_sensitive_paths: more such globs; they do not replace the built-in ones.
-    :ivar inject_characters: how many characters of MEMORY.md go into the system prompt at most.
     :ivar reader_files: to read more files than this in one turn, or more lines than ``readerLines``, the model is told to start
         the agent ``memory-reader``.
-    :ivar remind: remind the model to read ``patterns.md``, or to propose an entry, if a message or a change suggests it.
     :ivar reader_lines: see ``readerFiles``.
     """
 
@@ -77,15 +75,13 @@ class MemoryBankSettings(Settings):
     guard_mode: Literal["off", "warn", "block"] = "warn"
     sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS
     more_sensitive_paths: tuple[str, ...] = ()
-    inject_characters: Count = 8000
     reader_files: Count = 3
     reader_lines: Count = 300
-    remind: bool = True
 
     @property
     def hints(self) -> bool:
         """Whether the model gets hints to read and to propose. With the guard off, the bank is only shown and protected."""
-        return self.remind and self.guard_mode != "off"
+        return self.guard_mode != "off"
 
 
 # ---------------------------------------------------------------- The bank of a vault
@@ -93,6 +89,8 @@ class MemoryBankSettings(Settings):
 
 FOLDER = "memory-bank"
 MEMORY = f"{FOLDER}/MEMORY.md"
+# How many characters of it go into the system prompt at most.
+MAX_SHOWN = 8000
 PATTERNS = f"{FOLDER}/details/patterns.md"
 PREFIX = f"vault:/{FOLDER}"
 SKILL = Path(__file__).parent / "skills" / "memory-bank"

@@ -14,7 +14,7 @@ from moryflow_sdk import ToolError, redact
 from moryflow_sdk.support.markdown_files import WrongFile, parse_markdown
 from moryflow_sdk.support.protected_files import sensitive
 
-from . import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, as_text, bank_of, problem_of
+from . import FOLDER, MAX_SHOWN, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, as_text, bank_of, problem_of
 
 INIT = "moryflow memory-bank init"
 BLOCKS = "give the file MACHINE_BLOCK_START and _END, then USER_BLOCK_START and _END, each once, as comments"
@@ -137,8 +137,8 @@ def _page(turn: Any, name: str, text: str, links: Sequence[tuple[str, str, int]]
     limit = MAX_MEMORY_LINES if name == MEMORY else MAX_FILE_LINES
     if len(lines) > limit:
         yield Finding("size", name, f"it has {len(lines)} lines; the limit is {limit}", "move what is detailed to details/")
-    if name == MEMORY and len(text) > turn.config.inject_characters:
-        many = f"it has {len(text):,} characters and {turn.config.inject_characters:,} of them are shown to the model"
+    if name == MEMORY and len(text) > MAX_SHOWN:
+        many = f"it has {len(text):,} characters and {MAX_SHOWN:,} of them are shown to the model"
         yield Finding("size", name, many, "move what is detailed to details/")
     for number, line in enumerate(lines, 1):
         if redact(line) != line:

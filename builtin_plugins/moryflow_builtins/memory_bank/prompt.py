@@ -15,7 +15,7 @@ from typing import Any
 
 from moryflow_sdk import Message, SystemBlock, Target, ToolCall, ToolError, ToolResult, Turn
 
-from . import MEMORY, PATTERNS, PROTOCOL_VERSION, READER, Bank, MemoryBankSettings, as_text, name_in_bank
+from . import MAX_SHOWN, MEMORY, PATTERNS, PROTOCOL_VERSION, READER, Bank, MemoryBankSettings, as_text, name_in_bank
 from .proposals import commands_in, means_to_last, wants_patterns
 
 LARGEST = 1024 * 1024
@@ -44,10 +44,10 @@ def protocol(settings: MemoryBankSettings) -> str:
 
 def block_of(turn: Turn, bank: Bank) -> SystemBlock:
     settings: MemoryBankSettings = turn.config
-    return SystemBlock(id="memory-bank", text=f"{protocol(settings)}\n\n{memory_of(turn, bank, settings)}", stable=True)
+    return SystemBlock(id="memory-bank", text=f"{protocol(settings)}\n\n{memory_of(turn, bank)}", stable=True)
 
 
-def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
+def memory_of(turn: Any, bank: Bank) -> str:
     """Return MEMORY.md between marks that its text cannot forge, because they contain its hash."""
     if not bank.has(MEMORY):
         return f"[{MEMORY} is missing; the user can run `moryflow memory-bank init`]"
@@ -60,7 +60,7 @@ def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
             raise ToolError("it is not UTF-8 text", code="encoding")
     except ToolError as error:
         return f"[{MEMORY} is not shown: {error.message}; the user can run `moryflow memory-bank check`]"
-    return mark_as_data(within_budget(text, settings.inject_characters))
+    return mark_as_data(within_budget(text, MAX_SHOWN))
 
 
 def within_budget(text: str, budget: int) -> str:

@@ -77,11 +77,10 @@ async def test_a_long_front_page_is_cut_at_a_line(project):
     """The budget holds and the rest is pointed to (S3.10)."""
     page = project.vault / MEMORY
     page.write_text(page.read_text() + "".join(f"line {number}\n" for number in range(5000)))
-    project.configure(bank={"injectCharacters": 2000})
     async with project.conversation("a") as talk:
         await talk.say("hi")
         system = talk.systems[0]
-        assert len(system) < 10_000
+        assert len(system) < 16_000
         assert re.search(r"\n\[cut here: \d+ more lines; read memory-bank/MEMORY.md\]\n</memory-bank", system)
 
 
@@ -191,7 +190,6 @@ async def test_a_kind_of_change_speaks_for_a_proposal(project):
     assert "db/migrations/1.sql is a file whose changes" in talk.last["output"]
     talk = await project.run(read, write("db/migrations/2.sql"), "done", prompt="mb:no, just migrate")
     assert "memory_propose" not in talk.last["output"]
-    for settings in ({"remind": False}, {"guardMode": "off"}):
-        project.configure(bank=settings)
-        talk = await project.run(read, write("db/migrations/3.sql"), "done")
-        assert "memory_propose" not in talk.last["output"]
+    project.configure(bank={"guardMode": "off"})
+    talk = await project.run(read, write("db/migrations/3.sql"), "done")
+    assert "memory_propose" not in talk.last["output"]
