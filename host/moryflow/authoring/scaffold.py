@@ -5,16 +5,15 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-import secrets
 import shlex
 import unicodedata
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.own_files import replace_file
 
 _TEMPLATES = Path(__file__).with_name("templates")
 LONGEST = 40
@@ -46,22 +45,12 @@ class Scaffold:
         """
         for path, text in self.files.items():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            _replace(path.resolve(), text, 0o744 if text.startswith("#!") else 0o644)
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    """Write a file whole or not at all: half a file, left by a full disk, would be reported as broken from then on."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")  # somebody may have put a link under a fixed name
-    try:
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(text)
-        fresh.chmod(fresh.stat().st_mode & 0o644 | mode & 0o100)
-        fresh.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
-        error.filename = str(path)
-        raise
+            try:
+                replace_file(path.resolve(), text.encode())
+            except OSError as error:
+                error.filename = str(path)
+                raise
+            path.chmod(0o744 if text.startswith("#!") else 0o644)
 
 
 # The languages a tool can be written in, with the suffix of its file.

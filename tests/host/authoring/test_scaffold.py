@@ -212,13 +212,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
 def test_nobody_can_lead_a_new_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder that others may write to, a link of theirs is never what is written to (R12)."""
     (mine := tmp_path / "mine").write_text("mine")
-    for guessed in ("", "guessed."):
-        scaffold = agent_scaffold("new", tmp_path)
-        (tmp_path / f".new.md.{guessed}new").symlink_to(mine)
-        if not guessed:
-            scaffold.write()
-            continue
-        monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
-        with pytest.raises(FileExistsError):
-            scaffold.write()
+    (tmp_path / ".guessed.new.md").symlink_to(mine)
+    monkeypatch.setattr("tempfile._get_candidate_names", lambda: iter(["guessed", "another"]))
+    agent_scaffold("new", tmp_path).write()
     assert mine.read_text() == "mine" and not (tmp_path / "new.md").is_symlink()
