@@ -9,7 +9,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -257,19 +257,6 @@ def json_object(text: str, what: str, example: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{what} must be an object", next_step=example)
     return value
-
-
-class TurnWords(TypedDict):
-    """The values of the flags of a command that runs turns, as click passes them."""
-
-    model: str | None
-    agent: str | None
-    mode: str | None
-    on_ask: str | None
-    max_steps: int | None
-    max_cost: float | None
-    effort: str | None
-    worktree: bool
 
 
 _TURN = (

@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.findings import notes_on, say_about, say_about_agent
 from moryflow.cli.open_host import warn, with_host
-from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, talk_options
+from moryflow.cli.options import Flags, RunFlags, TurnCommand, talk_options
 from moryflow.cli.terminal import is_dumb
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("chat", cls=TurnCommand)
 @talk_options
-def command(flags: Flags, again: bool, resume: str | None, attach: str | None, **given: Unpack[TurnWords]) -> int:
+def command(flags: Flags, again: bool, resume: str | None, attach: str | None, **given: Any) -> int:
     """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
     if flags.as_json:
         raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json")

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from moryflow_sdk import ConfigError, Usage
@@ -14,7 +14,7 @@ from moryflow_sdk import ConfigError, Usage
 from moryflow.cli.failures import allowing, next_of
 from moryflow.cli.findings import say_about_agent
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
+from moryflow.cli.options import Flags, RunFlags, TurnCommand, turn_options
 from moryflow.cli.terminal import as_json, at_terminal, plain, say
 from moryflow.cli.terminal.interrupts import run_on_loop, stop_on_signals
 from moryflow.cli.terminal.streams import stdout
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import AnswerSchema, TurnResult
-
-
-class _RunWords(TurnWords):
-    files: tuple[Path, ...]
-    schema: str | None
-    until: str | None
-    rounds: int | None
 
 
 @click.command("run", cls=TurnCommand)
@@ -51,7 +44,7 @@ def command(
     attach: str | None,
     prompt: str | None,
     output: str,
-    **given: Unpack[_RunWords],
+    **given: Any,
 ) -> int:
     """Run one prompt and print the answer.
 
