@@ -137,13 +137,16 @@ class VaultFiles:
         self._refuse_home_path(path, target)
         return path
 
+    def _in_home(self, path: str) -> bool:
+        return path == self._home or path.startswith(self._home + "/")
+
     def _refuse_home(self, *targets: Target) -> None:
         """Refuse to change the host's own folder: it is closed to every tool in every mode, even if a gate is missing."""
         for target in targets:
             self._refuse_home_path(path_of(target), target)
 
     def _refuse_home_path(self, path: str, target: Target) -> None:
-        if path == self._home or path.startswith(self._home + "/"):
+        if self._in_home(path):
             raise ToolError(f"{name_of(target)} belongs to Moryflow itself and is not changed by tools", code="permission")
 
     def _refuse_lost_vault(self, path: str) -> None:
