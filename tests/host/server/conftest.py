@@ -175,7 +175,7 @@ class Server:
         with self.stream(f"/sessions/{session}/events") as stream:
             stream.until("open")
             self.post(f"/sessions/{session}/prompt", {"text": text}, 202)
-            stream.until("session.status", status="idle")
+            stream.until("session.status", status="idle", session=session)  # not one of a sub-agent
             return stream.seen[1:]
 
     def end(self, number: int = signal.SIGTERM) -> int:
