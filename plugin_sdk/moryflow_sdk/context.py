@@ -64,7 +64,9 @@ class PluginContext(Protocol):
 
 
 class Turn(Protocol):
-    """The turn in which a hook runs, as one plugin sees it.
+    """The turn in which a hook runs, as one plugin sees it, with the services that the plugin declares (``turn.files``).
+
+    ``data_dir``, ``config`` and ``log`` are the plugin's own, as on :class:`PluginContext`.
 
     :ivar session: id of the session; `id` is that of the turn, and `step` counts model calls from 1.
     :ivar parent: id of the parent session, if this one is a child; `spawned` says which plugin started this turn.
@@ -74,9 +76,6 @@ class Turn(Protocol):
     :ivar profile: ``local``, or ``remote`` for a user who is not at this machine.
     :ivar headless: whether there is nobody to ask.
     :ivar plugin_set: content hash of the generation: the loaded plugins and what they contribute.
-    :ivar data_dir: a folder of the plugin's own, kept across updates.
-    :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
-    :ivar log: a logger of the plugin's own; the command line shows its warnings on standard error.
     :ivar state: JSON of this plugin for this turn; `session_state` for the session. Both are committed with the
         next node and restored on resume; module globals are not state.
     """

@@ -10,10 +10,11 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -95,11 +96,7 @@ def entry(module: str, name: str) -> str:
     name, _, chosen = name.partition(":")
     value = getattr(import_module(module), name)
     if inspect.isclass(value) and value.__module__.startswith("moryflow"):
-        parts = [
-            *_class(name, value, chosen),
-            *_prose(doc_of(value, name), name),
-            *_methods(value, chosen.split(",") if chosen else ()),
-        ]
+        parts = [*_class(name, value, chosen), *_methods(value, chosen.split(",") if chosen else ())]
     elif inspect.isfunction(value):
         parts = [_function(name, value), *_prose(doc_of(value, name), name)]
     else:
@@ -126,12 +123,18 @@ def parsed(text: str) -> Doc:
     return Doc([part if part.startswith("    ") else _joined(part) for part in rest], fields)
 
 
-def _prose(doc: Doc, name: str) -> list[str]:
+def _prose(doc: Doc, name: str, written: Mapping[str, str] = {}) -> list[str]:
+    """Return what a docstring says; of the fields of a class, as they are `written`, those of which it says nothing too."""
     parts = [linked(part, name) for part in doc.prose]
-    named = [f"- `{field}`: {linked(text, name)}" for kind, field, text in doc.fields if kind in ("param", "ivar")]
+    said = {field: linked(text, name) for kind, field, text in doc.fields if kind in ("param", "ivar")}
+    named: list[str] = []
+    for known, group in groupby([*written, *(field for field in said if field not in written)], said.__contains__):
+        shown = [f"`{written.get(field, field)}`{f': {said[field]}' if known else ''}" for field in group]
+        named += [f"- {row}" for row in (shown if known else [", ".join(shown)])]
     raised = [f"- raises `{field}`: {linked(text, name)}" for kind, field, text in doc.fields if kind == "raises"]
     returned = [f"- returns {linked(text, name)}" for kind, _, text in doc.fields if kind.startswith("return")]
-    return [*parts, *(["\n".join([*named, *returned, *raised])] if doc.fields else [])]
+    rows = [*named, *returned, *raised]
+    return [*parts, *(["\n".join(rows)] if rows else [])]
 
 
 def linked(text: str, within: str = "") -> str:
@@ -166,20 +169,17 @@ def _link(code: str, within: str) -> str:
 
 
 def _class(name: str, cls: type, chosen: str) -> list[str]:
-    """Return how a class is made, where a reader makes one, else its attributes."""
-    init = _init(cls)
-    fields = list(_fields(cls))
-    if _is_protocol(cls):
-        body = [f"    {field}: {_typed(note)}" for field, note, _ in fields]
-        bases = ", ".join(base.__name__ for base in cls.__bases__ if base.__name__ in places())
-        return [_with_aliases("\n".join([f"class {name}{f'({bases})' if bases else ''}:", *body]))] if body else []
-    if init is not None and cls.__name__ != "Frozen":
-        return [] if chosen else [_with_aliases(f"class {name}{_arguments(init)}")]
-    written = [f"{field}: {_typed(note)}{f' = {value}' if value else ''}" for field, note, value in fields]
-    # Without an __init__ it is there to be inherited from: the attributes are set in a class body.
-    if written and cls.__init__ is object.__init__ and cls.__new__ is object.__new__:
-        return [_with_aliases("\n".join([f"class {name}:", *(f"    {line}" for line in written)]))]
-    return [_with_aliases(f"class {name}{_wrapped(written, name)}")] if written else []
+    """Return how a class is made and what it is; its fields, each with its type, as a list."""
+    init, doc = _init(cls), doc_of(cls, name)
+    if init is not None and cls.__name__ != "Frozen" and not _is_protocol(cls):
+        if (base := cls.__mro__[1]).__name__ in places() and init is _init(base):
+            made = [f"Made like [`{base.__name__}`]({places()[base.__name__]}#{base.__name__.lower()})."]
+        else:
+            made = [] if chosen else [_with_aliases(f"class {name}{_arguments(init)}")]
+        return [*made, *_prose(doc, name)]
+    written = {field: f"{field}: {_typed(note)}{f' = {value}' if value else ''}" for field, note, value in _fields(cls)}
+    types = _aliases_in(" ".join(written.values()))
+    return [*([_code("\n".join(types))] if types else []), *_prose(doc, name, written)]
 
 
 def _init(cls: type) -> ast.FunctionDef | None:
@@ -285,12 +285,13 @@ def _methods(cls: type, chosen: Collection[str]) -> Iterator[str]:
             continue
         shown = node.name == "__call__" or not node.name.startswith("_")
         said = ast.get_docstring(node)
-        if shown and said and (not chosen or node.name in chosen):
+        # The page of the services says what each is; of a turn it only has their names.
+        if shown and said and not said.startswith("The service") and (not chosen or node.name in chosen):
             found.append((_method(node), parsed(said)))
     if used := _aliases_in(" ".join(signature for signature, _ in found)):
         yield _code("\n".join(used))
-    if found and doc_of(cls, cls.__name__).fields:
-        yield "It also has:"  # else the two lists would be read as one
+    if found and (doc_of(cls, cls.__name__).fields or (_init(cls) is None and any(_fields(cls)))):
+        yield "Also:"  # else the two lists would be read as one
     if found:
         yield "\n".join(_item(signature, doc, cls.__name__) for signature, doc in found)
 
@@ -315,7 +316,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _code(text: str) -> str:
-    return f"```python\n{text}\n```"
+    return f"```python\n{text}\n```" if "\n" in text else f"`{text}`"
 
 
 def _with_aliases(text: str) -> str:

@@ -18,8 +18,6 @@ EXAMPLES = ROOT / "user_examples" / "reference" / "commands.txt"
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 TELLING = re.compile("[\"'|]")
 """An example with a quoted value or a pipe shows what the usage does not."""
-MANY = 5
-"""From so many on, options that another command has too are only named."""
 BLOCK = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -29,7 +27,7 @@ def page() -> str:
         before = os.environ.get("MORYFLOW_HOME")
         os.environ["MORYFLOW_HOME"] = home
         try:
-            parts = {"options": _table(_root().params), "commands": "\n\n".join(_commands())}
+            parts = {"options": _list(_root().params), "commands": "\n\n".join(_commands())}
         finally:
             os.environ.pop("MORYFLOW_HOME") if before is None else os.environ.update(MORYFLOW_HOME=before)
     return BLOCK.sub(lambda ends: f"{ends[1]}\n{parts[ends[2]]}\n\n{ends[3]}", PAGE.read_text(encoding="utf-8"))
@@ -95,20 +93,23 @@ def parse(line: str) -> None:
 
 
 def _commands() -> Iterator[str]:
-    """Yield a section for each noun: the command itself if it runs alone, a table of those below it, and examples."""
+    """Yield a section for each noun: the command itself if it runs alone, a list of those below it, and examples."""
     lines = examples()
     said: dict[str, str] = {}
     for noun, found in groupby(commands(), key=lambda item: item[0].split()[1]):
         (name, first), *below = found
         yield f"## `moryflow {noun}`"
-        yield _first_sentence(first)
-        if _runs(first):
+        if _runs(first) or not below:
+            yield _first_sentence(first)
             if (usage := _usage(name, first)) != name:
                 yield f"`{usage}`"
             yield from _options(noun, first, said)
-        rows = [_row(words, command) for words, command in below if _runs(command)]
+        here: dict[str, str] = {}
+        rows = [_row(words, command, here) for words, command in below if _runs(command)]
+        if rows and _runs(first):
+            yield "With a verb:"
         if rows:
-            yield "\n".join([f"| `moryflow {noun} …` | does |", "|---|---|", *rows])
+            yield "\n".join(rows)
         own = [(words, command) for words, command in ((name, first), *below) if _runs(command)]
         if missing := [words for words, _ in own if words not in lines]:
             raise ValueError(f"{missing[0]} has no example: add one to {EXAMPLES.relative_to(ROOT)}")
@@ -121,26 +122,28 @@ def _runs(command: click.Command) -> bool:
     return not isinstance(command, click.Group) or command.invoke_without_command
 
 
-def _row(name: str, command: click.Command) -> str:
-    options = [f"{_spelling(param)}: {_about(param)}" for param in _own(command)]
+def _row(name: str, command: click.Command, said: dict[str, str]) -> str:
+    """Return the entry of a command below a noun; of options that one before it has word for word, only the names."""
+    rows = {f"    - {_spelling(param)}: {_about(param)}": param for param in _own(command)}
+    again = ", ".join(f"`{param.opts[-1]}`" for row, param in rows.items() if row in said)
+    new = [row for row in rows if row not in said]
+    said.update(dict.fromkeys(new, name))
     usage = _usage(name, command).split(" ", 2)[2].replace("|", "/")
-    return f"| `{usage}` | {'<br>'.join([_first_sentence(command), *options])} |"
+    first = _first_sentence(command) + (f" Also {again}, as above." if again else "")
+    return "\n".join([f"- `{usage}`: {first}", *new])
 
 
 def _options(noun: str, command: click.Command, said: dict[str, str]) -> Iterator[str]:
-    """Yield the table of a command's options; those that another command of this page has word for word are only named."""
-    own = _own(command)
-    rows = {_table([param]): param for param in own}
+    """Yield the list of a command's options; those that another command of this page has word for word are only named."""
+    rows = {f"- {_spelling(param)}: {_about(param)}": param for param in _own(command)}
     known = [row for row in rows if row in said]
-    if len(known) >= MANY:
-        rest = [param for row, param in rows.items() if row not in said]
+    if known:
         first = said[known[0]]
         names = ", ".join(f"`{rows[row].opts[-1]}`" for row in known)
-        yield f"It takes these options of [moryflow {first}](#moryflow-{first}): {names}."
-        own = rest
+        yield f"As [moryflow {first}](#moryflow-{first}): {names}."
+    if new := [row for row in rows if row not in said]:
+        yield "\n".join(new)
     said.update(dict.fromkeys(rows, noun) | said)
-    if own:
-        yield _table(own)
 
 
 def _own(command: click.Command) -> list[click.Option]:
@@ -164,13 +167,9 @@ def _usage(name: str, command: click.Command) -> str:
     return " ".join([name, *(_value(param) for param in command.params if isinstance(param, click.Argument))])
 
 
-def _table(params: Sequence[click.Parameter]) -> str:
-    rows = [
-        f"| {_spelling(param)} | {_about(param)} |"
-        for param in params
-        if isinstance(param, click.Option) and param.name != "help"
-    ]
-    return "\n".join(["| option | does |", "|---|---|", *rows]) if rows else ""
+def _list(params: Sequence[click.Parameter]) -> str:
+    shown = (param for param in params if isinstance(param, click.Option) and param.name != "help")
+    return "\n".join(f"- {_spelling(param)}: {_about(param)}" for param in shown)
 
 
 def _spelling(param: click.Option) -> str:
@@ -207,4 +206,4 @@ def _about(param: click.Option) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    return text.replace("<", "&lt;").replace("*", "\\*")

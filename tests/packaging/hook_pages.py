@@ -35,14 +35,6 @@ VALUE = {
 }
 FOLDERS = ("compaction",)
 """Hooks with a folder of more examples."""
-KINDS = {
-    "life": "life cycle",
-    "contribute": "contributes items",
-    "transform": "transform: replaces `{value}`",
-    "gate": "gate: judges a call",
-    "observe": "observer: changes nothing",
-}
-
 
 @dataclass(frozen=True)
 class Answers:
@@ -59,23 +51,18 @@ def page(name: str) -> str:
     """Return the page of one hook."""
     info, answers = HOOKS[name], answers_of(name)
     source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    arguments = [
-        f"| `{argument}` | {linked(text)} |" for argument, text in answers.arguments.items() if text != f"the {argument}."
-    ]
+    said = {argument: text for argument, text in answers.arguments.items() if text != f"the {argument}."}
     lines = [
         f"# {info.dotted}",
         "",
-        linked(answers.what),
+        f"{linked(answers.what)} {linked(answers.when)}",
         "",
         f"```python\n{signature(name)}\n```",
         "",
-        "| question | answer |\n|---|---|",
-        f"| types | {types_of(name)} |",
-        f"| kind | {kind(info)}; [in which order](../order.md) |",
-        f"| when | {linked(answers.when)} |",
-        *arguments,
-        f"| returns | {linked(answers.returns)} |",
-        f"| when it fails, or takes over {info.timeout:g} s | {failure(info)} |",
+        *(f"- `{argument}`: {linked(text)}" for argument, text in said.items()),
+        f"- returns {linked(answers.returns)}",
+        f"- if it fails, or after {info.timeout:g} s: {failure(info)} ([order](../order.md))",
+        f"- types: {types_of(name)}",
         "",
         linked(answers.whom),
         "",
@@ -83,7 +70,7 @@ def page(name: str) -> str:
         "",
         f"<!-- file: ~/.moryflow/plugins/my_{name}.py -->\n```python\n{source}```",
         "",
-        f"Its test, to copy beside the plugin: `{test_file(name).relative_to(ROOT).as_posix()}` ([testing](../testing.md)).",
+        f"Its [test](../testing.md): `{test_file(name).relative_to(ROOT).as_posix()}`.",
         *more_of(name),
     ]
     return "\n".join(lines) + "\n"
@@ -175,11 +162,6 @@ def _bound(node: ast.Import | ast.ImportFrom) -> set[str]:
     return {alias.asname or alias.name for alias in node.names}
 
 
-def kind(info: HookInfo) -> str:
-    """Return what kind of hook it is."""
-    return KINDS[info.kind].format(value=info.value)
-
-
 def failure(info: HookInfo) -> str:
     """Return what happens when an implementation raises, overruns or returns nonsense."""
     return FAILURE.get(info.name, FAILURE[info.kind])
@@ -200,7 +182,7 @@ def joined(text: str) -> str:
 def linked(text: str) -> str:
     """Write reStructuredText as Markdown: code, and names of other hooks as links to their pages."""
     text = re.sub(r":\w+:`([\w.~]+)`", lambda role: _name(role[1].lstrip("~").rpartition(".")[2]), text)
-    return re.sub(r"``([^`]+)``", lambda code: _name(code[1]), text).replace("|", "\\|")
+    return re.sub(r"``([^`]+)``", lambda code: _name(code[1]), text)
 
 
 def types_of(name: str) -> str:

@@ -30,23 +30,14 @@ def page() -> str:
     for title, prefixes in SECTIONS.items():
         own = [one for one in left if one.path.startswith(prefixes)]
         left = [one for one in left if one not in own]
-        parts.append(
-            "\n".join(
-                [
-                    f"## {title}\n",
-                    "| operation | does → answers; arguments |",
-                    "|---|---|",
-                    *(_operation(one, said) for one in own),
-                ]
-            )
-        )
-    errors = "\n".join(["| status | when |", "|---|---|", *(f"| {status} | {text} |" for status, text in ERRORS.items())])
+        parts.append("\n".join([f"## {title}\n", *(_operation(one, said) for one in own)]))
+    errors = "\n".join(f"- {status}: {text}" for status, text in ERRORS.items())
     text = "\n\n".join([*parts, f"## Errors\n\n{errors}"])
     return BLOCK.sub(lambda ends: f"{ends[1]}\n{text}\n\n{ends[2]}", PAGE.read_text(encoding="utf-8"))
 
 
 def _operation(one: Operation, said: set[str]) -> str:
-    """Return the row of an operation: what it does and answers, then its arguments, in words where they are not `said` yet."""
+    """Return the entry of an operation: what it does and answers, then those arguments that are not `said` yet."""
     also = f" Also at {', '.join(f'`{alias}`' for alias in one.aliases)}." if one.aliases else ""
     status = "" if one.status == 200 else f" {one.status}:"
     schema = one.arguments.schema
@@ -56,16 +47,17 @@ def _operation(one: Operation, said: set[str]) -> str:
     again = [f"`{name}`" for name, text in every.items() if text in said]
     new = [text for text in every.values() if text not in said]
     said.update(new)
-    text = f"{one.summary}{also}<br>→{status} {one.answer}"
-    more = [f"as above: {', '.join(again)}"] if again else []
-    return f"| `{one.method} {one.path}` | {'<br>'.join([text, *new, *more])} |".replace("\n", " ")
+    more = f" Also {', '.join(again)}, as above." if again else ""
+    text = f"- `{one.method} {one.path}`: {one.summary}{also} →{status} {one.answer}.{more}".replace("\n", " ")
+    bare = [item for item in new if ": " not in item]
+    rows = [*(item for item in new if item not in bare), *([", ".join(bare)] if bare else [])]
+    return "\n".join([text, *(f"    - {row}" for row in rows)])
 
 
 def _argument(name: str, found: Mapping[str, Any], required: bool) -> str:
-    default = "" if required else _default(found)
-    kind = ", ".join(filter(None, [_type(found), "required" if required else default and f"default {default}"]))
+    kind = "; ".join(filter(None, [_type(found), "required" if required else _default(found)]))
     described = found.get("description", "")
-    return f"`{name}` ({kind}){f': {described}' if described else ''}"
+    return f"`{name}`{f' ({kind})' if kind else ''}{f': {described}' if described else ''}"
 
 
 def _default(found: Mapping[str, Any]) -> str:
@@ -74,6 +66,7 @@ def _default(found: Mapping[str, Any]) -> str:
 
 
 def _type(found: Mapping[str, Any]) -> str:
+    """Return the type of an argument; nothing for a text, which most are."""
     kinds = [part for part in found.get("anyOf", (found,)) if part.get("type") != "null"]
-    words = [" or ".join(f"`{value}`" for value in kind["enum"]) if "enum" in kind else str(kind.get("type")) for kind in kinds]
-    return " or ".join(words)
+    words = [", ".join(f"`{value}`" for value in kind["enum"]) if "enum" in kind else str(kind.get("type")) for kind in kinds]
+    return "" if words == ["string"] else " or ".join(words)

@@ -34,21 +34,21 @@ SECTIONS = {
 }
 Schema = Mapping[str, Any]
 LONGEST = 100
-"""Characters of a default that the table shows."""
+"""Characters of a default that the page shows."""
 
 
 def page() -> str:
-    """Return the page with its tables written anew."""
+    """Return the page with its lists written anew."""
     rows: dict[str, list[str]] = {section: [] for section in SECTIONS}
     for key, found, said in keys(schema()):
         section = max((name for name in SECTIONS if not name or f"{key}.".startswith(f"{name}.")), key=len)
         if not said:
             raise ValueError(f"{key} has no description: say what it does in the docstring of its model (:ivar name: …)")
-        rows[section].append(f"| `{key.removeprefix(section).removeprefix('.')}` | {_type(found)}{_default(found)} | {said} |")
+        rows[section].append(f"- `{key.removeprefix(section).removeprefix('.')}` ({_type(found)}{_default(found)}): {said}")
     parts: list[str] = []
     for section, title in SECTIONS.items():
         heading = f"## {title}: `{section}`" if section else f"## {title}"
-        parts.append("\n".join([heading, "", "| key | value | does |", "|---|---|---|", *rows[section]]))
+        parts.append("\n".join([heading, "", *rows[section]]))
     text = "\n\n".join(parts)
     return BLOCK.sub(lambda ends: f"{ends[1]}\n{text}\n\n{ends[2]}", PAGE.read_text(encoding="utf-8"))
 
@@ -111,7 +111,7 @@ def _snake(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"``([^`]+)``", r"`\1`", text).replace("|", "\\|").replace("*", "\\*") if text else ""
+    return re.sub(r"``([^`]+)``", r"`\1`", text).replace("*", "\\*") if text else ""
 
 
 def _type(found: Schema) -> str:

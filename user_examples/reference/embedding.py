@@ -9,7 +9,7 @@ import moryflow
 from moryflow import DirectResult, Host, RunOptions, Session, SessionBusy, TurnResult, open_host
 
 
-# example on the page of: open_host, Host, Session
+# example of: open_host, Host, Session
 async def example_open_host(options: dict[str, Any], vault: Path) -> None:
     # `options` are for this test: a home of its own; without them it is your ~/.moryflow
     host: Host

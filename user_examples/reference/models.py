@@ -27,7 +27,7 @@ from moryflow_sdk import (
 from moryflow_sdk.chat_completions import Answer, ChatClient, Endpoint, from_object, from_status, retry_after
 
 
-# example on the page of: ModelProvider, BaseProvider, Status
+# example of: ModelProvider, BaseProvider, Status
 def example_provider() -> None:
     class Echo(BaseProvider):
         name = "echo"
@@ -51,7 +51,7 @@ def example_provider() -> None:
     assert asyncio.run(answer())[1] == TextDelta(text="Hello")
 
 
-# example on the page of: Installable
+# example of: Installable
 def example_installable() -> None:
     class Runtime:
         def __init__(self) -> None:
@@ -104,7 +104,7 @@ def example_model_events() -> None:
     assert isinstance(answer[-1], Finished)  # exactly one, last
 
 
-# example on the page of: ChatClient, Endpoint
+# example of: ChatClient, Endpoint
 def example_chat_client() -> None:
     async def ask(url: str) -> str:
         client = ChatClient(Endpoint(base_url=url, label="acme", key="your-key"))

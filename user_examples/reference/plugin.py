@@ -58,7 +58,7 @@ def example_api() -> None:
     assert API == 1 and API in APIS  # what plugin.toml names: api = 1
 
 
-# example on the page of: tool
+# example of: tool
 @tool(domain="read", targets=lambda args: file_target(args["path"]), parallel_safe=True)
 def count_lines(path: str, context: ToolContext, limit: int = 1_000_000) -> dict[str, int]:
     """Count the lines of a text file."""
@@ -66,7 +66,7 @@ def count_lines(path: str, context: ToolContext, limit: int = 1_000_000) -> dict
     return {"lines": min(len(data.splitlines()), limit)}
 
 
-# example on the page of: Tool
+# example of: Tool
 def example_tool() -> None:
     @tool
     def shout(text: str, times: int = 1) -> str:
@@ -80,7 +80,7 @@ def example_tool() -> None:
     assert shout.function("hi") == "HI"
 
 
-# example on the page of: PluginContext
+# example of: PluginContext
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     ctx.log.info("%s keeps its files in %s", ctx.name, ctx.data_dir)
@@ -89,7 +89,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     return lock.unlink  # undoes it when the plugin goes
 
 
-# example on the page of: Turn
+# example of: Turn
 @hookimpl
 def tool_before(call: ToolCall, turn: Turn) -> None:
     turn.session_state["calls"] = turn.session_state.get("calls", 0) + 1
@@ -150,7 +150,7 @@ def greet_command() -> Any:
     return command
 
 
-# example on the page of: Command, SlashResult
+# example of: Command, SlashResult
 @hookimpl
 def commands() -> list[Command]:
     async def slash(text: str, turn: Turn) -> SlashResult:  # /greet Ada

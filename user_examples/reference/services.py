@@ -77,7 +77,7 @@ async def review(path: str, context: ToolContext) -> str:
     return f"{result.end_reason}: {result.text}"
 
 
-# example on the page of: Complete
+# example of: Complete
 @tool
 async def translate(text: str, context: ToolContext) -> str:
     """Translate TEXT into French."""
@@ -112,7 +112,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     return ctx.watch(ctx.data_dir, changed)  # ends the watch when the plugin goes
 
 
-# example on the page of: CodeLoader
+# example of: CodeLoader
 def recipes(ctx: PluginContext) -> list[Tool | Diagnostic]:
     found: list[Tool | Diagnostic] = []
     for path in sorted((ctx.home / "recipes").glob("*.py")):

@@ -12,7 +12,7 @@ from moryflow.testing import IsolatedHost, LoopbackServer, Reply, replies, scrip
 from moryflow_sdk import Finished, Message, ModelRequest, TextDelta
 
 
-# example on the page of: IsolatedHost
+# example of: IsolatedHost
 def example_isolated_host(moryflow: IsolatedHost) -> None:
     # `moryflow` is the fixture; the plugin may also be a path
     moryflow.plugin("""
@@ -40,7 +40,7 @@ def example_scripted_model() -> None:
     assert model.requests == [request]
 
 
-# example on the page of: LoopbackServer, Recorded, failure
+# example of: LoopbackServer, Recorded, failure
 def example_loopback_server() -> None:
     with LoopbackServer(replies.failure(429, "slow down", retry_after=2)) as server:
         asked = urllib.request.Request(f"{server.url}/chat/completions", json.dumps({"model": "m"}).encode())
