@@ -51,7 +51,7 @@ _SENTENCES = {
     "locked": ("the database cannot be reached, or is busy", "check that it runs, then moryflow doctor"),
     "gone": ("there is no such database", "createdb NAME, or correct store.url: moryflow config explain store.url"),
     "too_large": ("a value is larger than the database can hold", "make the output smaller"),
-    "corrupt": ("the database is damaged", "restore it from a backup: docs/deploy/backup.md"),
+    "corrupt": ("the database is damaged", "restore it from a backup: docs/deploy/index.md"),
     "invalid": ("the database refused the change", "moryflow doctor"),
 }
 
