@@ -41,7 +41,7 @@ def test_every_page_says_how_stable_it_is():
 
 def test_every_helper_for_plugins_is_on_its_page():
     """And nothing that is gone."""
-    named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?)\|", (ROOT / "docs" / "support.md").read_text("utf-8"), re.M)))
+    named = re.findall(r"`(\w+)`", "".join(re.findall(r"^- (.*?):", (ROOT / "docs" / "support.md").read_text("utf-8"), re.M)))
     there = [path.stem for path in (ROOT / "plugin_sdk" / "moryflow_sdk" / "support").glob("[!_]*.py")]
     assert sorted(named) == sorted(there)
 

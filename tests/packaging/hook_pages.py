@@ -36,6 +36,7 @@ VALUE = {
 FOLDERS = ("compaction",)
 """Hooks with a folder of more examples."""
 
+
 @dataclass(frozen=True)
 class Answers:
     """What the docstring of a hook says: what for, when, each argument, what the return value does, for whom."""
