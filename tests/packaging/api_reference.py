@@ -312,7 +312,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     marks = [f"@{kind} " for kind in kinds if kind in ("classmethod", "staticmethod")]
     line = re.sub(r"\s+", " ", _signature(node, node.name)).replace("( ", "(").replace(", )", ")")
     start = "" if re.search("-> Async(Generator|Iterator)", line) else "await "
-    return "".join([*marks, line.replace("async def ", start).removeprefix("def ")])
+    return "".join([*marks, line.replace("async def ", start).removeprefix("def ").removesuffix(" -> None")])
 
 
 def _code(text: str) -> str:

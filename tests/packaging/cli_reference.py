@@ -16,8 +16,10 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "user_examples" / "reference" / "commands.txt"
 PAGE = ROOT / "docs" / "reference" / "cli.md"
-TELLING = re.compile("[\"'|]")
-"""An example with a quoted value or a pipe shows what the usage does not."""
+TELLING = re.compile("[{|*]")
+"""An example with JSON, a pipe or a pattern shows what the usage does not."""
+SHARED = ("--model", "--agent", "--mode", "--session", "--limit", "--all")
+"""Options that mean the same below every noun: the page explains them once."""
 BLOCK = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -125,11 +127,12 @@ def _runs(command: click.Command) -> bool:
 def _row(name: str, command: click.Command, said: dict[str, str]) -> str:
     """Return the entry of a command below a noun; of options that one before it has word for word, only the names."""
     rows = {f"    - {_spelling(param)}: {_about(param)}": param for param in _own(command)}
-    again = ", ".join(f"`{param.opts[-1]}`" for row, param in rows.items() if row in said)
-    new = [row for row in rows if row not in said]
+    again = [row for row, param in rows.items() if row in said or (param.opts[-1] in SHARED and "bytes" not in row)]
+    new = [row for row in rows if row not in again]
     said.update(dict.fromkeys(new, name))
     usage = _usage(name, command).split(" ", 2)[2].replace("|", "/")
-    first = _first_sentence(command) + (f" Also {again}, as above." if again else "")
+    also = f" Also {', '.join(f'`{rows[row].opts[-1]}`' for row in again)}." if again else ""
+    first = _first_sentence(command) + also
     return "\n".join([f"- `{usage}`: {first}", *new])
 
 
@@ -158,9 +161,10 @@ def _own(command: click.Command) -> list[click.Option]:
 
 
 def _first_sentence(command: click.Command) -> str:
-    """Return what a command does; ``--help`` says the rest."""
+    """Return what a command does; ``--help`` says the rest, the page which SESSION is meant."""
     paragraph = inspect.cleandoc(command.help or command.short_help or "").partition("\n\n")[0]
-    return _escaped(re.split(r"(?<=\.) (?=[A-Z])", " ".join(paragraph.split()))[0])
+    said = re.split(r"(?<=\.) (?=[A-Z])", " ".join(paragraph.split()))[0]
+    return _escaped(re.sub(r" \(default: the last one( of the folder)?\)", "", said))
 
 
 def _usage(name: str, command: click.Command) -> str:

@@ -1,4 +1,4 @@
-"""The page of the cookbook, made of the files: five recipes whole, and of each other what its docstring says first."""
+"""The page of the cookbook, made of the files: one recipe whole, and of each other what its docstring says first."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COOKBOOK = ROOT / "user_examples" / "cookbook"
-WHOLE = ("create_ticket", "ask_folder", "house_secrets", "reviewer", "run_tests")
-"""Shown whole: a tool, a gate, a change of results, an agent, a command."""
+WHOLE = ("create_ticket",)
+"""Shown whole; the pages of the hooks show a gate, a change of results, an agent and a command."""
 HEAD = """# Cookbook
 
 Twenty plugins, each in one file of `user_examples/cookbook/`. Copy the one that is most like what you want to
 `~/.moryflow/plugins/`, change it, and check it with `moryflow plugin check NAME`. Its settings go below `plugins.NAME` in
-`~/.moryflow/config.jsonc`. Tests run all of them. Five stand here whole; the [reference](reference/plugin.md) explains the
-names. The vault is the folder that the agent works in.
+`~/.moryflow/config.jsonc`. Tests run all of them. One stands here whole; each [hook](order.md) has an example on its page,
+and the [reference](reference/plugin.md) explains the names.
 """
-TABLE = """
+LIST = """
 ## The others
 
-| file | is | hooks |
-|---|---|---|
 """
 
 
 def page() -> str:
     """Return the page."""
     others = sorted(path.stem for path in COOKBOOK.glob("*.py") if path.stem not in WHOLE)
-    return "".join([HEAD, *(_recipe(COOKBOOK / f"{name}.py") for name in WHOLE), TABLE, *map(_row, others)])
+    return "".join([HEAD, *(_recipe(COOKBOOK / f"{name}.py") for name in WHOLE), LIST, *map(_row, others)])
 
 
 def _recipe(path: Path) -> str:
@@ -39,7 +37,7 @@ def _recipe(path: Path) -> str:
 def _row(name: str) -> str:
     title, _, code = _parts(COOKBOOK / f"{name}.py")
     hooks = ", ".join(f"`{hook}`" for hook in re.findall(r"(?m)^@hookimpl.*\n(?:async )?def (\w+)", code))
-    return f"| `{name}.py` | {title[0].lower()}{title[1:]} | {hooks} |\n"
+    return f"- `{name}.py`: {title[0].lower()}{title[1:]} ({hooks})\n"
 
 
 def _parts(path: Path) -> tuple[str, str, str]:

@@ -68,7 +68,7 @@ async def allow_make(context: ToolContext) -> int:
     return len(context.rules.all())
 
 
-# example on the page of: Spawn, SpawnResult, Spawned
+# example of: Spawn, SpawnResult, Spawned
 @tool
 async def review(path: str, context: ToolContext) -> str:
     """Let another agent read PATH."""
@@ -102,7 +102,7 @@ def announce(text: str, context: ToolContext) -> str:
     return "told"
 
 
-# example on the page of: Watch
+# example of: Watch
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     def changed(path: Path) -> None:

@@ -56,7 +56,7 @@ from moryflow_sdk import (
 )
 
 
-# example on the page of: Frozen
+# example of: Frozen
 def example_frozen() -> None:
     class Note(Frozen):
         text: str
@@ -197,7 +197,7 @@ def example_allow() -> None:
     assert (verdict.decision, verdict.reason) == ("allow", "reading is harmless")
 
 
-# example on the page of: Ask
+# example of: Ask
 def example_ask() -> None:
     verdict = Ask(
         "this publishes the package",
