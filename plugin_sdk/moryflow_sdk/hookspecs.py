@@ -91,7 +91,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], Any] | None:  # type: ignor
     :param ctx: name, data folder, settings and log of this plugin.
     :returns: a function that closes it again, called when the last turn that used this plugin has ended; or ``None``.
 
-    For connections and watches. Leave out work that a turn may never need. If it raises, the plugin fails to load.
+    For connections and watches. Leave out work that a turn may never need.
     """
 
 
@@ -232,8 +232,7 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:  # typ
     :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed. A ``Deny``, ``Stop`` or ``Ask`` counts
         as if a gate had returned it; an ``Allow`` lifts nothing.
 
-    For defaults and rewriting. To forbid a call use :func:`tool_gate`: if an implementation of this hook raises or overruns,
-    it is skipped and the call continues; only a gate that fails denies the call.
+    For defaults and rewriting. To forbid a call use :func:`tool_gate`: only a gate that fails denies the call.
     """
 
 
@@ -249,8 +248,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[emp
     :returns: ``Allow``, ``Ask``, ``Deny``, ``Stop``, or ``None`` for no opinion. The most severe verdict counts.
 
     For rules that patterns cannot express. ``turn.rules.commands(target.given)`` names every command in a shell line, also in
-    ``sh -c "…"`` and after ``cd x &&``; the gate on pushes to main in the cookbook uses it. If it raises, overruns 2 s or
-    returns something else, the call is denied with the cause ``hook_failure``.
+    ``sh -c "…"`` and after ``cd x &&``; the gate on pushes to main in the cookbook uses it.
     """
 
 
@@ -265,7 +263,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None: 
     :param turn: the turn.
     :returns: a stricter verdict, or ``None``. A looser one is ignored.
 
-    For audit. If it fails, the call is denied in full access, and otherwise asked about.
+    For audit.
     """
 
 
@@ -295,7 +293,7 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | S
 def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # type: ignore[empty-body]
     """Change a compaction before it runs: protect nodes, add context, change instructions, supply the summary, decline.
 
-    Called once per compaction, in the order of transforms. It may take up to 60 s.
+    Called once per compaction.
 
     :param plan: what will be summarised and what is kept.
     :param turn: the turn.

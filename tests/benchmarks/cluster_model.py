@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
-SESSIONS = (100, 1_000, 5_000, 20_000)
+SESSIONS = (100, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 
 
 class Measured(NamedTuple):
@@ -110,7 +110,7 @@ def ends(cost: Measured = MEASURED, given: Assumed = ASSUMED) -> dict[str, int]:
 
 
 def rows() -> Iterator[str]:
-    """The rows of the page's table, in Markdown."""
+    """The load at each number of sessions, as rows in Markdown."""
     for count in SESSIONS:
         one = load(count)
         wait = f"{one.wait_p50:.1f} / {one.wait_p99:.1f} ms"

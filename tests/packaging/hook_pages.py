@@ -91,12 +91,13 @@ def test_file(name: str) -> Path:
 
 
 def table() -> str:
-    """Return the table of all hooks: value, what a failure does, deadline."""
-    rows = ["| hook | kind | returns | when it fails | deadline |", "|---|---|---|---|---|"]
+    """Return the table of all hooks: value, what a failure does, deadline; those of which the same is true share a row."""
+    rows: dict[str, list[str]] = {}
     for info in HOOKS.values():
-        link = f"[`{info.dotted}`](hooks/{info.name}.md)"
-        rows.append(f"| {link} | {info.kind} | {value(info)} | {failure(info)} | {info.timeout:g} s |")
-    return "\n".join(rows)
+        said = f"| {info.kind} | {value(info)} | {failure(info)} | {info.timeout:g} s |"
+        rows.setdefault(said, []).append(f"[`{info.dotted}`](hooks/{info.name}.md)")
+    head = ["| hooks | kind | returns | when it fails | deadline |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {', '.join(links)} {said}" for said, links in rows.items())])
 
 
 def answers_of(name: str) -> Answers:
@@ -171,7 +172,7 @@ def failure(info: HookInfo) -> str:
 def value(info: HookInfo) -> str:
     """Return what an implementation gives back, in a few words."""
     if info.kind == "transform":
-        return f"the new `{info.value}`, or nothing"
+        return "the new value, or nothing"
     return VALUE.get(info.name) or VALUE[info.kind]
 
 
