@@ -314,8 +314,7 @@ class Rules(Protocol):
 
         This includes commands after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs``, each in every
         spelling that a rule may use: ``git -C x push`` is also ``git push``. The word ``…`` stands for a part that is known
-        only when the command runs. If a text cannot be parsed with certainty, and for the words of an unknown program,
-        everything that may be a command is returned: a gate should rather see too much than too little.
+        only when the command runs. Where a text cannot be parsed with certainty, everything that may be a command is returned.
         """
         ...
 

@@ -32,20 +32,18 @@ class Tool:
     :param offered_in: whether the tool is useful in a turn; if not, it is neither described to the model nor run. Called often.
     :param found_in: for tools that are described to a model only after it found them, as with ``tool_search``: the names of
         the plugin's tools that this session has found, in that order. The tools of a plugin share one function, which is called
-        once before each step. They are listed after all others, so that the beginning of the request stays the same.
+        once before each step.
     :param mentions: what the user typed → the arguments of each call of the tool that it asks for, such as the resource behind
-        ``@server:uri``. These calls are the first step of the turn, before the model is asked, and pass every gate.
-    :param preview: what the question shows of a call, such as the content or the diff of a write; if there is no preview or it
-        is empty, the question shows the arguments. It must change nothing, and must return the same text as long as the call
-        would do the same. It is called again after the answer, and if the text has changed the user is asked again.
+        ``@server:uri``. These calls come before the model is asked, and pass every gate.
+    :param preview: what the question shows of a call, such as the diff of a write; by default the arguments. It must change
+        nothing. It is called again after the answer, and if the text has changed the user is asked again.
     :param remarks: parameters that only comment on a call, such as its purpose. Calls that differ in nothing else count as
-        equal, for example when an agent goes in circles.
+        equal.
     :param retry_safe: whether the body may run again, with the same ``call.id``, after its process died in the middle of it;
-        otherwise the call gets the result ``interrupted``. Let `call.id` be the key of the effect, so that it happens once.
+        otherwise the call gets the result ``interrupted``. Let `call.id` be the key of the effect.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
-    :param more_time: what the user can do if `timeout` is too short; the error of a call that ran out of time says it. If it is
-        empty, the error names ``@tool(timeout=…)``.
+    :param more_time: what the user can do if `timeout` is too short, for the error; by default it names ``@tool(timeout=…)``.
     :param source: the file that the tool was read from, or the part of the plugin that it belongs to, such as a server;
         `revision` identifies its version.
     """

@@ -132,7 +132,7 @@ def _row(name: str, command: click.Command, said: dict[str, str]) -> str:
     said.update(dict.fromkeys(new, name))
     usage = _usage(name, command).split(" ", 2)[2].replace("|", "/")
     also = f" Also {', '.join(f'`{rows[row].opts[-1]}`' for row in again)}." if again else ""
-    first = _first_sentence(command) + also
+    first = re.sub(r"; [^()]*(?=\.$)", "", _first_sentence(command)) + also  # what is behind a semicolon, --help says
     return "\n".join([f"- `{usage}`: {first}", *new])
 
 

@@ -47,7 +47,7 @@ def _operation(one: Operation, said: set[str]) -> str:
     again = [f"`{name}`" for name, text in every.items() if text in said]
     new = [text for text in every.values() if text not in said]
     said.update(new)
-    more = f" Also {', '.join(again)}, as above." if again else ""
+    more = f" Also {', '.join(again)}." if again else ""
     text = f"- `{one.method} {one.path}`: {one.summary}{also} →{status} {one.answer}.{more}".replace("\n", " ")
     bare = [item for item in new if ": " not in item]
     rows = [*(item for item in new if item not in bare), *([", ".join(bare)] if bare else [])]
