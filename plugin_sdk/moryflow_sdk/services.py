@@ -38,7 +38,7 @@ class Artifact(Frozen):
     """A stored output. `state` is ``expired`` once its file is gone; the record stays.
 
     :param path: the absolute path of its file; `size` in bytes, `sha256` of its content.
-    :param created: UTC, ISO 8601; `expires` likewise, ``None`` if the output never expires.
+    :param expires: ``None`` if the output never expires.
     :param lines: the number of lines. It is not part of the record: only :meth:`Artifacts.store` returns it.
     """
 
@@ -62,7 +62,6 @@ class NodeView(Frozen):
         ``tool`` (`call_id`, `tool`, `status`, `output`), ``note`` (`text`, `title`), ``compaction`` (`summary`), ``marker``
         (what was chosen).
     :param parent: id of the previous node, ``None`` for the first.
-    :param created: UTC, ISO 8601.
     """
 
     id: str
@@ -78,7 +77,7 @@ class SessionView(Frozen):
     """A session, as plugins see it.
 
     :param parent: id of the session that started this one as its child.
-    :param created: UTC, ISO 8601; `updated` likewise. `purpose` is ``main``, ``child`` or ``direct``.
+    :param purpose: ``main``, ``child`` or ``direct``.
     """
 
     id: str
@@ -97,7 +96,6 @@ class StoredCall(Frozen):
 
     :param state: ``pending``, ``waiting``, ``running``, ``completed``, ``error`` or ``interrupted``.
     :param decision: ``allow``, ``deny`` or ``stop``; ``None`` while nobody has decided; `cause` as in :class:`Ruling`.
-    :param created: UTC, ISO 8601.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The names of the API in ``docs/reference/``: signature, docstring, methods, and an example where the use is not plain.
 
 A page names what it holds: ``<!-- begin: moryflow_sdk Allow Ask -->`` … ``<!-- end -->``; what stands between is written here.
-``Host:resume,aclose`` are only these methods of a class.
+``Host:resume,aclose`` are only these methods of a class, ``Host:+resume`` the way to make it too, ``Host:-`` no methods.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def entry(module: str, name: str) -> str:
     name, _, chosen = name.partition(":")
     value = getattr(import_module(module), name)
     if inspect.isclass(value) and value.__module__.startswith("moryflow"):
-        parts = [*_class(name, value, chosen), *_methods(value, chosen.split(",") if chosen else ())]
+        parts = [*_class(name, value, chosen), *_methods(value, chosen.lstrip("+").split(",") if chosen else ())]
     elif inspect.isfunction(value):
         parts = [_function(name, value), *_prose(doc_of(value, name), name)]
     else:
@@ -175,7 +175,7 @@ def _class(name: str, cls: type, chosen: str) -> list[str]:
         if (base := cls.__mro__[1]).__name__ in places() and init is _init(base):
             made = [f"Made like [`{base.__name__}`]({places()[base.__name__]}#{base.__name__.lower()})."]
         else:
-            made = [] if chosen else [_with_aliases(f"class {name}{_arguments(init)}")]
+            made = [] if chosen and chosen[0] != "+" else [_with_aliases(f"class {name}{_arguments(init)}")]
         return [*made, *_prose(doc, name)]
     written = {field: f"{field}: {_typed(note)}{f' = {value}' if value else ''}" for field, note, value in _fields(cls)}
     types = _aliases_in(" ".join(written.values()))
