@@ -70,11 +70,11 @@ def test_every_word_of_a_manifest_is_on_its_page():
 
 
 def fields_on_the_page() -> dict[str, set[str]]:
-    """The fields of each type of event, as the table has them."""
+    """The fields of each type of event, as the list has them."""
     found: dict[str, set[str]] = {}
     for line in (PAGES / "events.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("| `"):
-            types, _, fields = line.strip("| ").split(" | ", 2)
+        if line.startswith("- `"):
+            types, _, fields = line.partition(": ")
             for name in re.findall(r"`([a-z._]+)`", types):
                 found[name] = set(re.findall(r"\b(\w+)\b", fields))
     return found

@@ -300,6 +300,8 @@ def _item(signature: str, doc: Doc, within: str) -> str:
     """Return a method as an entry of a list, what its docstring says of parameters below it."""
     prose, *fields = _prose(Doc([], doc.fields), within) if doc.fields else [""]
     text = " ".join(linked(part, within) for part in doc.prose if not part.startswith("    "))
+    if text.startswith("Return "):  # the signature says so
+        text = text[7].upper() + text[8:]
     code = [linked(part, within) for part in doc.prose if part.startswith("    ")]
     below = [textwrap.indent(part, "    ") for part in (prose, *fields) if part]
     return "\n".join([f"- `{signature}`: {text}", *(f"\n{textwrap.indent(part, '    ')}\n" for part in code), *below])
