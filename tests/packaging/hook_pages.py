@@ -78,11 +78,9 @@ def page(name: str) -> str:
 
 
 def more_of(name: str) -> list[str]:
-    """Return a list of the other examples of a hook, those in the folder of its name."""
-    files = sorted((EXAMPLES.parent / name).glob("*.py")) if name in FOLDERS else []
-    said = [(file, str(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))))) for file in files]
-    lines = [f"- `{file.name}`: {linked(joined(text.partition(chr(10) * 2)[0]))}" for file, text in said]
-    return ["", "## More examples", "", f"In `user_examples/{name}/`:", "", *lines] if lines else []
+    """Name the other examples of a hook, those in the folder of its name."""
+    names = [f"`{file.name}`" for file in sorted((EXAMPLES.parent / name).glob("*.py"))] if name in FOLDERS else []
+    return ["", f"More are in `user_examples/{name}/`: {', '.join(names)}."] if names else []
 
 
 def test_file(name: str) -> Path:
