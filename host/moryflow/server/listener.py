@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import h11
 import uvicorn
@@ -42,6 +42,7 @@ DRAIN_SECONDS = 2.0
 CLOSE_SECONDS = 1
 # How long a connection may take from an answer to its next request.
 KEEP_SECONDS = 75
+MAX_CONNECTIONS = 2_048
 
 
 class ServeOptions(NamedTuple):
@@ -165,13 +166,14 @@ async def serve(
         token = token_of(host.home)
         new = NewSession(options.agent, options.model, options.mode)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # RLIM_INFINITY may be -1
-        service = _service(host, vault, address.url, new, min(MAX_STREAMS, files // 4) if files > 0 else MAX_STREAMS)
+        HttpConnection.most = min(MAX_CONNECTIONS, files // 2) if files > 0 else MAX_CONNECTIONS
+        service = _service(host, vault, address.url, new, min(MAX_STREAMS, HttpConnection.most // 2))
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token, service.tokens.id_of)
         config = uvicorn.Config(
-            application(service, access), http=HttpConnection, loop="asyncio", lifespan="off",
-            log_config=None, access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
-            h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=KEEP_SECONDS,
+            application(service, access), http=HttpConnection, backlog=max(4, HttpConnection.most // 8), loop="asyncio",
+            lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=CLOSE_SECONDS, h11_max_incomplete_event_size=65_536, timeout_keep_alive=KEEP_SECONDS,
         )  # fmt: skip
         server = _Server(config, lambda: ready(service))
         await service.events.start()
@@ -209,7 +211,36 @@ async def _end(service: Service, *, finish: bool) -> None:
 
 
 class HttpConnection(H11Protocol):
-    """A connection of uvicorn's, whose answer to what is no HTTP is JSON."""
+    """A connection of uvicorn's, whose answer to what is no HTTP is JSON.
+
+    If there are too many, the one that has waited longest for its client gives way: half-open ones shut nobody out. The event
+    loop accepts `backlog` at once, before they are counted.
+    """
+
+    most = MAX_CONNECTIONS
+    waiting: ClassVar[dict[HttpConnection, None]] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.waiting[self] = None
+        if len(self.connections) > self.most:
+            longest = next(iter(self.waiting))
+            self.waiting.pop(longest)
+            longest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.waiting.pop(self, None)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+            self.waiting.pop(self, None)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle is None or self.cycle.response_complete:  # else the next request is there already
+            self.waiting[self] = None
 
     def send_400_response(self, msg: str) -> None:
         body = encoded(error_document("bad_request", "this is not a request of HTTP/1.1", "GET /openapi.json lists all"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,6 +21,26 @@ def raw(server: Server, *parts: bytes, token: bool = True) -> bytes:
         one.sendall(b"".join(part.replace(b"HEAD\r\n", head) for part in parts))
         one.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: one.recv(65_536), b"")).lower()
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit (util-linux)")
+@pytest.mark.parametrize(
+    "half", [b"", b"GET /se", b"POST /code HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\nContent-Length: 9\r\n\r\n{"]
+)
+def test_half_open_connections_shut_nobody_out(start: Callable[..., Server], half: bytes) -> None:
+    """More than the process may have files open, of every kind; the next request is answered, and nothing is printed (R27)."""
+    server = start(inside=("prlimit", "--nofile=128"))
+    sent = half.replace(b"PORT", str(server.port).encode())
+    many = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(200)]
+    try:
+        for one in many:
+            with suppress(OSError):  # it gave way to a later one
+                one.sendall(sent)
+        assert server.get("/health")["status"] == "ok"
+    finally:
+        for one in many:
+            one.close()
+    assert (server.home.parent / "errors0").read_text() == ""
 
 
 def test_a_request_with_two_lengths_is_refused_and_the_rest_is_not_read(shared: Server) -> None:
