@@ -121,7 +121,8 @@ def agents(ctx: PluginContext) -> Iterable[Agent]:  # type: ignore[empty-body]
     Called once at the start and once after each reload.
 
     :param ctx: this plugin's context.
-    :returns: agents. An agent whose id is reserved, or taken by an earlier tier, is left out and reported.
+    :returns: agents. An agent whose id is reserved, or taken by an earlier tier, is left out and reported. Other agents
+        can start one only with ``mode`` ``subagent`` or ``all``; the default in Python is ``primary``.
 
     For plugins that add a way of working, not only a tool.
     """

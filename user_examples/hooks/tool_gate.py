@@ -1,4 +1,4 @@
-"""Ask before anything below ``contracts/`` is changed, in every mode."""
+"""Ask before a tool for files changes anything below ``contracts/``, in every mode. Commands have ``shell:`` targets only."""
 
 from __future__ import annotations
 
