@@ -56,6 +56,7 @@ def show_agent(flags: Flags, name: str) -> None:
     agent = from_host(flags, work)
     keys = ("id", "name", "description", "mode", "model", "tools", "deny_tools", "max_steps", "source")
     shown = [(key, agent[key]) for key in keys if agent[key]]
+    shown += [(key, value) for key, value in agent["settings"].items() if value is not None]
     rules = columns((rule["decision"], rule["domain"], rule["pattern"]) for rule in agent["rules"])
     text = "\n\n".join(part for part in (columns(shown), rules, plain(agent["prompt"])) if part)
     show(flags, agent, text)
