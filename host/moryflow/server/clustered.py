@@ -111,7 +111,7 @@ class ClusterService(Service):
         row = session.row
         self.host.bus.publish(Event(type=kind, session=row.id, parent=row.parent, turn=turn, ts=now(), data=data))
 
-    async def drain(self, *, finish: bool) -> None:
+    async def drain(self) -> None:
         self.stopping = True
         if self._watching is not None:
             self._watching.cancel()

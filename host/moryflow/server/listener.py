@@ -46,10 +46,9 @@ MAX_CONNECTIONS = 2_048
 
 
 class ServeOptions(NamedTuple):
-    """Where to listen, and how to end.
+    """Where to listen.
 
     :ivar socket: the path of a Unix socket, in place of host and port.
-    :ivar finish: wait for running turns before the server ends.
     :ivar model, agent, mode: the defaults of new sessions.
     """
 
@@ -57,7 +56,6 @@ class ServeOptions(NamedTuple):
     port: int = 8427
     socket: Path | None = None
     insecure: bool = False
-    finish: bool = False
     model: str | None = None
     agent: str | None = None
     mode: str | None = None
@@ -184,7 +182,7 @@ async def serve(
         stop_requested = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait((work, stop_requested), return_when=asyncio.FIRST_COMPLETED)
-            await _end(service, finish=options.finish)
+            await _end(service)
             server.should_exit = True
             await work
         finally:
@@ -203,9 +201,9 @@ def _service(host: Host, *given: Any) -> Service:
     return ClusterService(inbox, host, *given)
 
 
-async def _end(service: Service, *, finish: bool) -> None:
+async def _end(service: Service) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(service.drain(finish=finish), None if finish else DRAIN_SECONDS)
+        await asyncio.wait_for(service.drain(), DRAIN_SECONDS)
     await asyncio.sleep(0)  # lets the last events of the turns be sent first
     service.events.stop()
 

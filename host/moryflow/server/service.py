@@ -334,12 +334,11 @@ class Service:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def drain(self, *, finish: bool) -> None:
-        """Take no more prompts; interrupt the running turns, or with `finish` wait for them."""
+    async def drain(self) -> None:
+        """Take no more prompts, and interrupt the running turns."""
         self.stopping = True
-        if not finish:
-            for task in self._tasks:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -237,22 +237,6 @@ def test_the_end_of_a_server_breaks_turns_off_and_closes_streams(start: Callable
     assert again.post(f"/sessions/{session}/resume", {}, 202)["turn"]
 
 
-def test_a_server_that_is_told_so_lets_its_turns_finish(start: Callable[..., Server]) -> None:
-    """It takes no new prompts meanwhile."""
-    server = start("--on-stop", "finish")
-    session = server.session(HOLDS, "Done.")
-    with server.stream() as stream:
-        server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
-        stream.until("tool.start", state="running")
-        server.process.send_signal(signal.SIGTERM)
-        while server.get("/health")["status"] != "stopping":
-            pass
-        assert server.ask("POST", f"/sessions/{session}/prompt", {"text": "no", "queue": True}).status == 503
-        (server.home.parent / "files" / "go").touch()
-        assert stream.until("turn.finish")["end_reason"] == "completed"
-    assert server.process.wait(PATIENCE) == 0
-
-
 def test_one_server_a_home(start: Callable[..., Server]) -> None:
     """A second one says where the first is, and how to get a link to it."""
     server = start()

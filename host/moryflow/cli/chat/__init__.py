@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow.cli.terminal import cut, plain, terminal_width
 from moryflow.cli.terminal.approval_prompt import read_answer
@@ -35,25 +35,6 @@ def mentioned(text: str) -> list[str]:
 def mention(path: str) -> str:
     """Return how a line names the file `path`."""
     return f'@"{path}"' if " " in path else f"@{path}"
-
-
-class Choice(TypedDict, total=False):
-    """What the user chooses for later sessions."""
-
-    agent: str | None
-    model: str | None
-
-
-class Wishes(Choice, total=False):
-    """What the user chooses for the turns of this conversation."""
-
-    effort: str | None
-
-
-class SessionChange(Choice, total=False):
-    """What the user changes in the open session."""
-
-    mode: str
 
 
 class AgentChoice(NamedTuple):

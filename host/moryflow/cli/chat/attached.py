@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moryflow_sdk import Event, MoryflowError, SlashResult
 
@@ -18,7 +18,7 @@ from moryflow.runtime.selection import mode_of
 from moryflow.runtime.session_commands import Label
 from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
 
-from . import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
+from . import AgentChoice, PluginLine, TurnPrompt
 
 if TYPE_CHECKING:
     from moryflow.cli.options import Flags, RunFlags
@@ -226,9 +226,8 @@ class AttachedChatHost:
 
     # ------------------------------------------------------------ to change
 
-    async def new(self, **chosen: Unpack[Choice]) -> None:
-        given = {name: value for name, value in chosen.items() if value is not None}
-        row = await self._server.new_session(vault=self.row.vault, **given)
+    async def new(self, *, agent: str | None, model: str | None) -> None:
+        row = await self._server.new_session(vault=self.row.vault, agent=agent, model=model)
         self._open(row)
 
     async def open(self, name: str, model: str | None) -> None:
@@ -237,7 +236,7 @@ class AttachedChatHost:
         if model is not None and row["model"] != model:
             await self.change(model=model)
 
-    async def change(self, **changes: Unpack[SessionChange]) -> None:
+    async def change(self, **changes: str) -> None:
         if "mode" in changes:
             changes["mode"] = mode_of(changes["mode"])
         confirmed = {"confirm": True} if changes.get("mode") == "full_access" else {}

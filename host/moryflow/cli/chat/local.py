@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from moryflow.cli.findings import say_about_agent
 from moryflow.kernel.outcome import RunOptions
@@ -22,7 +22,7 @@ from moryflow.runtime.documents import (
 from moryflow.runtime.session_commands import compact_now, record_label, run_slash
 from moryflow.runtime.subagents import with_background
 
-from . import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
+from . import AgentChoice, PluginLine, TurnPrompt
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event, SlashResult
@@ -188,8 +188,8 @@ class LocalChatHost:
 
     # ------------------------------------------------------------ to change
 
-    async def new(self, **chosen: Unpack[Choice]) -> None:
-        await self._exchange(await self._host.new_session(self.row.vault, **chosen))
+    async def new(self, *, agent: str | None, model: str | None) -> None:
+        await self._exchange(await self._host.new_session(self.row.vault, agent=agent, model=model))
 
     async def open(self, name: str, model: str | None) -> None:
         await self._exchange(await self._host.resume(self.row.vault, name, model=model))
@@ -200,7 +200,7 @@ class LocalChatHost:
             self._session.release()
             self._session = session
 
-    async def change(self, **changes: Unpack[SessionChange]) -> None:
+    async def change(self, **changes: str) -> None:
         session = self._session
         if "mode" in changes:
             await session.set_mode(changes["mode"])

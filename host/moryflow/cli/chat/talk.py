@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -15,7 +15,7 @@ from moryflow.cli.terminal import is_dumb, say
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import discard_typed
 
-from . import LineSource, PickItem, Wishes
+from . import LineSource, PickItem
 
 if TYPE_CHECKING:
     from moryflow.store import Node
@@ -77,7 +77,8 @@ class Talk:
             raise click.Abort
         return typed.strip().lower() in YES
 
-    def choose(self, **changes: Unpack[Wishes]) -> None:
+    def choose(self, **changes: str | None) -> None:
+        """Note agent, model or effort for the turns and the sessions that follow."""
         self.chosen = self.chosen._replace(**changes)
 
     async def pick(self, title: str, items: Sequence[PickItem]) -> str | None:

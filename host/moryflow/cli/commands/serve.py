@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from moryflow.server.service import Service
 
 
-class _ServeWords(TypedDict):
-    port: int
-    socket: Path | None
-    insecure: bool
-    model: str | None
-    agent: str | None
-    mode: str | None
-
-
 @click.group("serve", cls=NounGroup, invoke_without_command=True)
 @click.option("--host", "address", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8427, show_default=True, help="0 takes a free one.")
@@ -41,16 +32,12 @@ class _ServeWords(TypedDict):
 @click.option("--open", "browse", is_flag=True, help="Open the page in a browser.")
 @click.option("--link", is_flag=True, help="Print another link to the server that runs, and end.")
 @click.option("--insecure", is_flag=True, help="Let other machines reach it; what is sent can be read on the way.")
-@click.option("--on-stop", type=click.Choice(["interrupt", "finish"]), default="interrupt", show_default=True,
-              help="What becomes of turns that run when the server is told to end.")  # fmt: skip
 @click.option("-m", "--model", help="The model of new sessions that name none.")
 @click.option("--agent", help="The agent of new sessions that name none.")
 @click.option("--mode", type=MODE, help="The mode of new sessions that name none.")
 @asking_options
 @click.pass_context
-def command(
-    ctx: click.Context, flags: Flags, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]
-) -> int:
+def command(ctx: click.Context, flags: Flags, link: bool, browse: bool, address: str, **given: Any) -> int:
     """Serve the page and the HTTP API: every session of this machine, in a browser.
 
     Ctrl-C ends the server. The link holds for ten minutes and for one browser; --link prints another.
@@ -61,7 +48,7 @@ def command(
         return _another_link(flags)
     from moryflow.server.listener import ServeOptions
 
-    options = ServeOptions(host=address, finish=on_stop == "finish", **given)
+    options = ServeOptions(host=address, **given)
     return with_host(flags, lambda host: _serve(host, flags, options, browse))
 
 
