@@ -250,15 +250,14 @@ def model_in_use(host: Host) -> str:
         return ""
 
 
-async def known_models(host: Host, provider: str | None = None) -> list[ModelInfo]:
-    """Return the models that the providers list; `provider` keeps those of one provider, or whose ids begin with it."""
-    found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
-    return [info for name, info in found if provider in (None, name, info.provider, info.id.partition("/")[0])]
+async def known_models(host: Host) -> list[ModelInfo]:
+    """Return the models that the providers list."""
+    return [info for item in host.plugin_set.providers for info in await item.available()]
 
 
-async def models_json(host: Host, provider: str | None = None) -> list[dict[str, Any]]:
+async def models_json(host: Host) -> list[dict[str, Any]]:
     chosen = model_in_use(host)
-    return [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in await known_models(host, provider)]
+    return [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in await known_models(host)]
 
 
 def plugin_json(row: Row, quarantined: Sequence[str] = ()) -> dict[str, Any]:

@@ -207,9 +207,9 @@ async def tools(at: Call) -> Any:
 
 
 @operation("GET", "/models", "the models worth naming")
-async def models(at: Call, provider: str | None = None) -> Any:
+async def models(at: Call) -> Any:
     """List the models."""
-    return await models_json(at.service.host, provider)
+    return await models_json(at.service.host)
 
 
 @operation("GET", "/plugins", "every plugin that was found: status, error, hooks, quarantine")

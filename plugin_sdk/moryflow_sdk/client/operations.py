@@ -74,9 +74,9 @@ class Operations:
         """List the tools."""
         return await self._call("GET", "/tools", {})
 
-    async def models(self, *, provider: str | None = None) -> Any:
+    async def models(self) -> Any:
         """List the models."""
-        return await self._call("GET", "/models", {"provider": provider})
+        return await self._call("GET", "/models", {})
 
     async def plugins(self) -> Any:
         """List the plugins."""

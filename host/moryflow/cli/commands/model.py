@@ -27,17 +27,15 @@ command = noun("model", "List models, install the local one, choose a default.")
 
 
 @command.command("list")
-@click.option("--provider", help="Only of this service, for example openai.")
 @document_options
-def list_models(flags: Flags, provider: str | None) -> None:
+def list_models(flags: Flags) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
     from moryflow.runtime.documents import models_json
 
-    rows = with_host(flags, lambda host: models_json(host, provider))
+    rows = with_host(flags, models_json)
     lines = (f"{'*' if row['in_use'] else ' '}  {line}" for row, line in zip(rows, model_lines(rows), strict=True))
     table = "\n".join(hung(line, stdout_width()) for line in lines)
-    of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
-    show(flags, rows, table or f"no model is known here{of}")
+    show(flags, rows, table or "no model is known here; moryflow doctor says what would help")
 
 
 def model_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
