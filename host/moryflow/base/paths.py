@@ -82,7 +82,7 @@ VOLUME, WORKTREE = "volume:", "worktree:"
 
 
 def is_workspace(vault: Path | str | None) -> bool:
-    """Whether `vault` is such a name rather than a folder."""
+    """Whether `vault` names a volume or a worktree rather than a folder."""
     return str(vault).startswith((VOLUME, WORKTREE))
 
 

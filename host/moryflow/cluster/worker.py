@@ -21,7 +21,7 @@ from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
 from moryflow.runtime.subagents import whole_answer
 from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
-from moryflow.runtime.worktrees import IN_REPOSITORY, create
+from moryflow.runtime.worktrees import create
 from moryflow.store.postgres.inbox import Inbox, WaitingPrompt, WorkerRow
 from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError
 from moryflow.store.records import RunRow
@@ -137,9 +137,9 @@ class TurnWorker:
         repository, ref = repository_of(session.row.vault)
         if not ref:
             return False
-        top = self._host.config.place(repository)
-        made = await asyncio.to_thread(create, self._host.home, top, session.id, ref, top / IN_REPOSITORY)
-        await session.note(lambda journal: journal.session(vault=f"{repository}/{IN_REPOSITORY}/{made.name}"))
+        here = self._host.config.place(repository)
+        made = await asyncio.to_thread(create, self._host.home, here, session.id, ref, repository)
+        await session.note(lambda journal: journal.session(vault=made.vault))
         return True
 
     async def _take(self, session: Session, prompt: WaitingPrompt) -> Outcome:

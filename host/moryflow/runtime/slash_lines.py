@@ -81,7 +81,7 @@ async def _share(host: Host, session: Session) -> Path:
     """
     from .readable import readable
 
-    file = Path(session.row.vault, f"{session.id}.html")
+    file = host.config.place(session.row.vault) / f"{session.id}.html"
     title = (await with_title(host.store, session.row)).title or session.id
     try:
         replace_file(file, readable(".html", title, await host.store.path(session.id)).encode())

@@ -42,8 +42,8 @@ class GitFailed(MoryflowError):
 class Worktree(NamedTuple):
     """A worktree of a session.
 
-    :ivar folder: its top; `vault` is the folder in it that the session works in.
-    :ivar repository: the top of the checkout that it was made from; `origin` is the user's folder in that.
+    :ivar folder: its top; `vault` is what the session has as its folder.
+    :ivar repository: the top of the checkout that it was made from; `origin` is the session's folder after a merge or a drop.
     :ivar git_dir: where git keeps what it knows of this worktree.
     :ivar base: the commit that it began with.
     """
@@ -89,10 +89,10 @@ def git(folder: Path | str, *arguments: str) -> str:
     return os.fsdecode(done.stdout)
 
 
-def create(home: Path, vault: Path, session: str, ref: str = "HEAD", place: Path | None = None) -> Worktree:
+def create(home: Path, vault: Path, session: str, ref: str = "HEAD", named: str = "") -> Worktree:
     """Make a worktree for a session that is about to begin in `vault`, from the last commit or `ref`.
 
-    :param place: the folder that gets it; by default one beside the home.
+    :param named: what sessions of a cluster call `vault`; the worktree is then inside it, and they call that likewise.
     :raises ConfigError: `vault` is in no git repository, or there is no such commit.
     """
     without = "run it without --worktree"
@@ -108,18 +108,20 @@ def create(home: Path, vault: Path, session: str, ref: str = "HEAD", place: Path
         problem = "this git repository has no commit yet" if ref == "HEAD" else f"there is no commit {ref!r}"
         raise ConfigError(problem, where=repository, next_step=step) from error
     name = session[:NAME]
-    folder = (place or home.with_name(f"{home.name}-{FOLDER}")) / name
+    folder = (vault / IN_REPOSITORY if named else home.with_name(f"{home.name}-{FOLDER}")) / name
     make_folder(folder.parent)
-    if place:
-        (place / ".gitignore").write_text("*\n", encoding="utf-8")
+    if named:
+        (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     if folder.exists():  # whoever began it was killed before the session knew of it
         shutil.rmtree(folder)
         git(repository, "worktree", "prune")
     git(repository, "worktree", "add", "--quiet", "-B", f"moryflow/{name}", str(folder), base)
-    inside = folder / vault.resolve().relative_to(Path(repository).resolve())
+    below = vault.resolve().relative_to(Path(repository).resolve())
+    inside = folder / below
     inside.mkdir(parents=True, exist_ok=True)  # a folder without a committed file is not in the worktree
     own = git(folder, "rev-parse", "--absolute-git-dir").removesuffix("\n")
-    made = Worktree(name, session, str(folder), str(inside), repository, str(vault), own, base)
+    known = str(Path(named, IN_REPOSITORY, name, below) if named else inside)
+    made = Worktree(name, session, str(folder), known, repository, named or str(vault), own, base)
     write_private(home / FOLDER / f"{name}.json", json.dumps(made._asdict()))
     return made
 

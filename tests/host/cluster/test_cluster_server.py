@@ -184,24 +184,31 @@ def repository(cluster: ClusterRig) -> list[str]:
     return git
 
 
-async def test_a_session_works_in_a_worktree_of_a_commit(cluster: ClusterRig, tmp_path: Path, repository: list[str]):
+@pytest.mark.parametrize("volume", [False, True])
+async def test_a_session_works_in_a_worktree_of_a_commit(
+    cluster: ClusterRig, tmp_path: Path, repository: list[str], volume: bool
+):
     """`worktree:REPO@REF`: the first worker makes it, inside the repository; a commit that is not there ends the turn (D87)."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"calls": [{"name": "write", "arguments": {"path": "a.md", "content": "x"}}]}, "Done."]))
-    cluster.worker()
+    name = "volume:shop" if volume else str(cluster.vault)
+    cluster.worker("--config", json.dumps({"folders": {str(cluster.vault): {"volume": "shop"}}} if volume else {}))
     with server(cluster) as said:
         client = await client_of(said)
         ids = [
-            (await client.new_session(vault=f"worktree:{cluster.vault}@{ref}", model=f"script:{script}"))["id"]
-            for ref in ("v1", "v2")
+            (await client.new_session(vault=f"worktree:{name}@{ref}", model=f"script:{script}"))["id"] for ref in ("v1", "v2")
         ]
         turns = [(await client.prompt(id, "write"))["turn"] for id in ids]
         assert (await client.turn_result(ids[0], turns[0]))["end_reason"] == "completed", cluster.logs()
         with pytest.raises(ClientError, match="there is no commit 'v2'"):
             await client.turn_result(ids[1], turns[1])
-        here = (await client.session(ids[0]))["vault"]
-    assert here == f"{cluster.vault}/.worktrees/{ids[0][:8]}" and [*Path(here).glob("*.md")] == [Path(here, "a.md")]
-    status = await asyncio.to_thread(subprocess.check_output, [*repository, "status", "--porcelain"])
-    assert status == b""
-    listed = json.loads(cluster.command("session", "worktree", "list", "--json").stdout)
-    assert [Path(one["folder"]) for one in listed] == [Path(here)]
+        assert (await client.session(ids[0]))["vault"] == f"{name}/.worktrees/{ids[0][:8]}"
+        here = cluster.vault / ".worktrees" / ids[0][:8]
+        assert [*here.glob("*.md")] == [here / "a.md"]
+        status = await asyncio.to_thread(subprocess.check_output, [*repository, "status", "--porcelain"])
+        assert status == b""
+        listed = json.loads(cluster.command("session", "worktree", "list", "--json").stdout)
+        assert [Path(one["folder"]) for one in listed] == [here]
+        merged = cluster.command("session", "worktree", "merge", ids[0][:8])
+        assert merged.returncode == 0, merged.stderr
+        assert (cluster.vault / "a.md").exists() and (await client.session(ids[0]))["vault"] == name
