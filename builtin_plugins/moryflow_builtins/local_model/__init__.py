@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import cached_property
 from string import ascii_uppercase
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import (
     BaseProvider,
     Finished,
+    Message,
     ModelError,
     ModelEvent,
     ModelInfo,
@@ -19,6 +22,8 @@ from moryflow_sdk import (
     ModelRequest,
     PluginContext,
     Status,
+    TextDelta,
+    ToolRequest,
     ToolSchema,
     hookimpl,
 )
@@ -132,9 +137,26 @@ class LocalModel(BaseProvider):
             yield Status(text="loading the local model")
         client = await self._client_of_process(*await starting)
         if self.info.tools:
-            request = request.replace(tools=[_short(tool) for tool in request.tools])
+            # So small a model does not stop calling: with a file or a result it gets no tools; the result stands before the question.
+            *earlier, last = request.messages
+            if last.role == "tool":
+                asked = next((m for m in reversed(earlier) if m.role == "user"), last)
+                text = f"<result>\n{last.text}\n</result>\n\n{asked.text}"
+                request = request.replace(tools=[], messages=[Message(role="user", text=text)])
+            offered = [] if last.text.startswith("<file path=") else [_short(tool) for tool in request.tools]
+            request = request.replace(tools=offered)
+            held = ""
             async with contextlib.aclosing(client.stream(request, self.info.name)) as events:
                 async for event in events:
+                    if isinstance(event, TextDelta) and request.tools and (held or event.text.lstrip()[:1] in ("{", "`")):
+                        held += event.text
+                        continue
+                    if held and isinstance(event, Finished):
+                        call = _call_in(held, request.tools)
+                        if call is None:
+                            yield TextDelta(text=held)
+                        else:
+                            event = event.replace(reason="tool_calls", tool_calls=(call,))
                     yield event
             return
         params = request.params
@@ -186,6 +208,15 @@ def _short(tool: ToolSchema) -> ToolSchema:
     }
     schema = {"type": "object", "properties": kinds, "required": tool.parameters.get("required", ())}
     return tool.replace(description=tool.description.partition(". ")[0].partition("\n")[0], parameters=schema)
+
+
+def _call_in(text: str, tools: Sequence[ToolSchema]) -> ToolRequest | None:
+    """Return the first call of an answer that is written as JSON; this model rarely writes one as its template asks."""
+    with contextlib.suppress(ValueError):
+        match json.JSONDecoder().raw_decode(text.strip().removeprefix("```json").lstrip())[0]:
+            case {"name": str(name), "arguments": dict(arguments)} if any(tool.name == name for tool in tools):
+                return ToolRequest(id=secrets.token_hex(8), name=name, arguments=json.dumps(arguments))
+    return None
 
 
 name = "local_model"

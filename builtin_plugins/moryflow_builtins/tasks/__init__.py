@@ -103,7 +103,7 @@ def tools() -> list[Tool]:
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
     """List the agents that this agent may start, if ``task`` is offered to it."""
-    if turn.model is None or not turn.model.tools or not turn.agent.may_use(TOOL):
+    if turn.model is None or not turn.model.tools or turn.model.only_tools or not turn.agent.may_use(TOOL):
         return []
     agents = turn.spawn.agents()
     if not agents or await turn.spawn.depth() >= turn.config.depth:
