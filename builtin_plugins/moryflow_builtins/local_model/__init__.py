@@ -137,7 +137,7 @@ class LocalModel(BaseProvider):
             yield Status(text="loading the local model")
         client = await self._client_of_process(*await starting)
         if self.info.tools:
-            # So small a model does not stop calling: with a file or a result it gets no tools; the result stands before the question.
+            # So small a model does not stop calling: with a file or a result it gets no tools, and is asked again.
             *earlier, last = request.messages
             if last.role == "tool":
                 asked = next((m for m in reversed(earlier) if m.role == "user"), last)
