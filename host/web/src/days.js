@@ -5,7 +5,7 @@ import { t } from "./strings.js";
 export function when(stamp) {
   const date = new Date(stamp);
   const today = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString(document.documentElement.lang, today ? { hour: "2-digit", minute: "2-digit" } : { year: "numeric", month: "short", day: "numeric" });
+  return date.toLocaleString(document.documentElement.lang, today ? { hour: "numeric", minute: "2-digit" } : { year: "numeric", month: "short", day: "numeric" });
 }
 
 /** Return the day under which a moment is listed. */

@@ -70,8 +70,11 @@ export function Diff({ text, most = 2000, kind = "output", path = "" }) {
   }, [text, language]);
   const over = all ? 0 : Math.max(0, rows.length - most);
   const first = over ? Math.ceil((most * 2) / 3) : rows.length;
+  const heads = places.filter((one, at) => one.kind === "place" && HUNK.test(rows[at])).length;
+  const oneFile = path && heads === 1 && places.filter((one) => one.kind === "place").length === 2; // its card names it, and numbers say where
   const line = (row, at) => {
     const { kind, old, fresh } = places[at];
+    if (oneFile && kind === "place") return null;
     const known = { class: kind, "data-old": old, "data-new": fresh };
     return colours?.[at] ? html`<span ...${known} dangerouslySetInnerHTML=${{ __html: policy.createHTML(colours[at]) }}></span>` : html`<span ...${known}>${kind === "place" ? row.replace(/^vault:\//, "") : row}</span>`;
   };
