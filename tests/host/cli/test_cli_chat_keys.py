@@ -52,6 +52,23 @@ def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_prompt: Be
     assert terminal.quit() == 0
 
 
+def test_questions_of_the_model_are_answered_by_one_key_or_in_words(cli: Any, at_prompt: Begin) -> None:
+    """A number is a choice, other words are an answer; the turn goes on with both (S0.41)."""
+    options = [{"label": "SQLite"}, {"label": "PostgreSQL"}]
+    questions = [{"question": name, "options": options} for name in ("Which now?", "Which later?")]
+    call = {"calls": [{"name": "ask_user", "arguments": {"questions": questions}}]}
+    terminal = at_prompt("-m", cli.script(call, "they are chosen"))
+    terminal.type("choose\r")
+    terminal.expect("or your own words >")
+    terminal.type("2")
+    terminal.expect("→ PostgreSQL")
+    terminal.expect("or your own words >")
+    terminal.type("files\r")
+    terminal.expect("they are chosen")
+    assert terminal.quit() == 0
+    assert "Which now? → PostgreSQL\\nWhich later? → files" in cli("session", "export").stdout
+
+
 # ---------------------------------------------------------------- the queue
 
 

@@ -245,7 +245,7 @@ async def answer_choices(
             answer = _chosen(line.strip(), labels, several=several)
         said = ", ".join(answer) if isinstance(answer, list) else answer
         stderr().write(f"{folded(f'  → {visible(said)}')}\n")
-        answers[str(asked["asked"])] = answer
+        answers[str(asked["question"])] = answer
     return ApprovalReply("once", json.dumps(answers, ensure_ascii=False))
 
 
