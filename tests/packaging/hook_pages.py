@@ -62,7 +62,7 @@ def page(name: str) -> str:
         "",
         *(f"- `{argument}`: {linked(text)}" for argument, text in said.items()),
         f"- returns {linked(answers.returns)}",
-        f"- if it fails, or after {info.timeout:g} s: {failure(info)} ([order](../order.md))",
+        f"- {info.kind}, {info.timeout:g} s: [what happens if it fails](../order.md#failure)",
         f"- types: {types_of(name)}",
         "",
         linked(answers.whom),
