@@ -61,7 +61,7 @@ from .verdicts import Allow, Ask, Deny, Offer, Remember, Rule, Ruling, Stop, Ver
 API = 1
 """Version of this contract; ``plugin.toml`` names the one it was written for."""
 APIS = (1,)
-"""The versions that this host runs side by side: when a second one comes, plugins of the first go on for a year."""
+"""The versions that this host runs; when a second one comes, plugins of the first go on for a year."""
 
 __all__ = [
     "API",

@@ -57,7 +57,7 @@ class Frozen:
     """Base of the SDK's values: fields are given by name and deeply read-only; unknown fields are refused.
 
     A subclass declares its fields as annotations, with or without defaults. Lists become tuples, mappings become
-    :class:`FrozenDict`. If a field holds another value, you may give that value as a mapping of its fields.
+    :class:`FrozenDict`. A value in a field may be given as a mapping.
 
     :raises ValidationError: a field is missing, unknown or has the wrong type.
     """

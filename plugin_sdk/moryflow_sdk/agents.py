@@ -33,7 +33,7 @@ class Agent(Frozen):
     :param rules: permission rules of its own; they can only narrow a parent's.
     :param internal: made by the host; no file or plugin may use the same id.
     :param source: where the agent was defined, for example the file.
-    :param needs: a file or folder of the vault; while it does not exist, the agent is not offered to other agents.
+    :param needs: a file or folder of the vault, without which the agent is not offered to other agents.
     """
 
     id: str

@@ -71,8 +71,7 @@ class Target(Frozen):
     :param text: the canonical string; files are ``vault:/relative`` or ``fs:/absolute``, with ``/`` on every platform. A
         command is the whole line, ``shell:cd a && git push``; :meth:`Rules.commands` returns the commands in it.
     :param given: the text in the tool's argument.
-    :param path: for files, the absolute path after all links were followed; of a file that does not exist yet,
-        its resolved parent plus the remaining names.
+    :param path: for files, the absolute path after all links were followed, also of a file that does not exist yet.
     :param identity: for files that exist, the object that was judged.
     :param lexical: for files, the canonical string of the path as given, before links were followed.
     :param folder: for commands, the resolved folder that the command runs in; it is judged with the command, and
@@ -146,7 +145,7 @@ class ToolCall(Frozen):
 
     In ``tool_before`` only `id`, `tool`, `args` and `step` are set. From ``tool_gate`` on the value is final:
     `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args`.
-    `effect` identifies what the call does: it is the same for calls that differ only in remarks (:func:`tool`), in defaults
+    ``effect`` is the same for calls that differ only in remarks (:func:`tool`), in defaults
     that are written out, and in how a path, a folder or a number is written.
     `source` is the file that defines the tool, for tools that a plugin found in files; `revision` identifies its version.
     """
@@ -169,11 +168,11 @@ class ToolResult(Frozen):
     :param output: the text the model reads.
     :param code: for errors, a short stable reason (``invalid_args``, ``unknown_tool``, ``not_found`` …).
     :param title: one line for people, for example ``read notes.md (120 lines)``.
-    :param metadata: JSON for hooks and clients, never sent to the model. If it contains a text `diff` (the path first, then the
-        changes), the user sees that after the call.
-    :param spool: a file that contains the whole output if it was too large for memory (over 32 MiB).
-    :param format: ``json`` if the body returned something other than text and the host wrote it as JSON.
-    :param truncated: whether the model reads only a part; `output_id` then names the stored whole output, `path` its file.
+    :param metadata: JSON for hooks and clients, never sent to the model. A text ``diff`` (the path first, then the changes)
+        is shown to the user.
+    :param spool: a file with the whole output if it is over 32 MiB.
+    :param format: ``json`` if the host wrote a value of the body as JSON.
+    :param truncated: whether the model reads only a part; ``output_id`` then names the whole output, ``path`` its file.
     :param images: the images that the model sees in addition to the text.
     """
 

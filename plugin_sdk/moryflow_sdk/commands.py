@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class CommandContext(Protocol):
     """What the host offers to a plugin's command on the command line; click's ``ctx.obj``.
 
-    The common flags need not be declared: every command accepts them, before and after its verb.
+    Every command accepts the common flags; they need not be declared.
 
     :ivar as_json: ``--json`` or ``--output json`` was given.
     :ivar yes: ``-y`` was given, which answers the command's own questions with yes.
@@ -84,10 +84,9 @@ class CommandContext(Protocol):
 class SlashResult:
     """What a slash command did: `text` is shown, `prompt` is sent to the agent.
 
-    :param choices: what the user may choose now: a label with its key, ``[u]ndo``, and the text with which the command is then
-        run again.
-    :param foreign: `prompt` contains text that somebody else wrote. Nothing in it counts as typed by the user: it
-        attaches no files, starts no sub-agent and agrees to nothing.
+    :param choices: what the user may choose: a label with its key, ``[u]ndo``, and the text with which the command runs again.
+    :param foreign: `prompt` contains text that somebody else wrote. It attaches no files, starts no sub-agent and agrees to
+        nothing.
     """
 
     text: str = ""
@@ -105,7 +104,7 @@ class Command:
     :param slash: for ``chat``: receives the text after ``/name``, and returns what to show or send.
     :param aliases: other spellings, for example the plural.
     :param source: the file that the command was read from, if a plugin finds commands in files.
-    :param revision: a text that changes whenever the content of such a file does, so that a reload can report the change.
+    :param revision: a text that changes whenever the content of such a file does.
     """
 
     name: str

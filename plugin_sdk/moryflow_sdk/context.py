@@ -56,10 +56,7 @@ class PluginContext(Protocol):
     code_loader: CodeLoader
 
     def invalidate(self) -> None:
-        """Ask for a new generation, because this plugin now contributes other items.
-
-        A generation is the set of loaded plugins with all that they contribute; a turn keeps the one with which it began.
-        """
+        """Ask for a new generation, because this plugin contributes other items now. A turn keeps its own."""
         ...
 
 
@@ -170,15 +167,15 @@ class ToolContext(Turn, Protocol):
 
     :ivar call: the call as it was judged; pass its targets to :attr:`Turn.files`.
     :ivar mark: the value of ``MORYFLOW_CALL`` for every program that the tool starts
-        (:func:`moryflow_sdk.support.processes.marked_environment`). If the host is killed, the next host finds the programs
-        that still run by this mark, and ends them before the session continues.
+        (:func:`moryflow_sdk.support.processes.marked_environment`). The next host finds programs that still run by this
+        mark, and ends them.
     """
 
     call: ToolCall
     mark: str
 
     def progress(self, text: str) -> None:
-        """Show `text` to the user while the tool runs. Works from any thread; the text is never stored."""
+        """Show ``text`` to the user while the tool runs. Works from any thread; never stored."""
         ...
 
     def metadata(self, **values: Any) -> None:

@@ -94,8 +94,8 @@ class ModelError(MoryflowError):
     :param code: see :data:`ModelErrorCode`; the host retries the codes in :data:`RETRYABLE`.
     :param retry_after: how many seconds the provider asks to wait, if it said so.
     :param status: HTTP status, if there was one.
-    :param tool_calls: the calls received before the answer broke off, each with a `problem`. None of them may run; the
-        session records them, and why they did not run. `extra` and `origin` are those of :class:`moryflow_sdk.Finished`.
+    :param tool_calls: the calls received before the answer broke off, each with a `problem`. None of them may run. `extra`
+        and `origin` are those of :class:`moryflow_sdk.Finished`.
     :param param: the parameter that the service complains about, if it named one.
     """
 
@@ -127,7 +127,7 @@ class ModelError(MoryflowError):
 
 
 class Diagnostic(Frozen):
-    """A problem that a contribute hook returns in place of an item it could not make. Every surface shows it.
+    """A problem that a contribute hook returns in place of an item it could not make.
 
     :param code: a short stable reason, for example ``agent_frontmatter``.
     :param next_step: the command that helps.

@@ -12,7 +12,7 @@ from math import inf, isfinite
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, cast, get_args, get_origin
 
 MAX_LEVELS = 100
-"""How deep a value may be nested. There is a limit because copying, comparing and dumping recurse level by level."""
+"""How deep a value may be nested."""
 
 
 # Constants, because `str | bytes` within a function makes a new object at each call, and this code sees every value.

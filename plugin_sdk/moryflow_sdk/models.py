@@ -30,10 +30,8 @@ class ToolRequest(Frozen):
 
     :param arguments: the raw JSON text; it may be broken.
     :param problem: why the call must not run, set by the provider: ``truncated`` (the answer hit its length limit),
-        ``incomplete`` (the stream was cut), ``args_too_large``,
-        ``invalid_args`` (the pieces of the stream do not say to which call they belong, or contradict each other).
-    :param extra: fields that the service added to the call, as they came, such as Gemini's ``extra_content``; those within
-        ``function`` are under that name.
+        ``incomplete`` (the stream was cut), ``args_too_large``, ``invalid_args`` (the pieces contradict each other).
+    :param extra: fields that the service added to the call, such as Gemini's ``extra_content``.
     """
 
     id: str
@@ -63,11 +61,11 @@ class Usage(Frozen):
 class Message(Frozen):
     """One message of a request.
 
-    :param node: id of the session node that the message was built from; empty if a hook added the message.
+    :param node: id of the session node that it was built from; empty if a hook added it.
     :param call_id: for role ``tool``, the id of the call with this result.
     :param reasoning: the model's reasoning as text.
-    :param extra: fields that the service added to its answer, as they came: reasoning under its own name, signatures …
-    :param origin: the service that the answer came from. `extra` and the `extra` of its calls are for that service alone.
+    :param extra: fields that the service added to its answer, such as signatures.
+    :param origin: the service that the answer came from; ``extra`` is for that service alone.
     """
 
     # A slot and not a field: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
@@ -133,8 +131,7 @@ class ChatParams(Frozen):
     :param temperature: 0 to 2; `top_p` 0 to 1.
     :param max_tokens: the longest answer, in tokens.
     :param response_format: the provider's setting for structured answers, such as ``{"type": "json_object"}``.
-    :param answer_schema: a JSON Schema that the last answer must fit, for services with a mode of their own for that. The
-        prompt says it too, so that a provider may ignore it.
+    :param answer_schema: a JSON Schema that the last answer must fit. The prompt says it too, so a provider may ignore it.
     :param reasoning_effort: the provider sends it in the form that the service knows.
     """
 
@@ -222,8 +219,7 @@ class ReasoningDelta(Frozen):
 
 
 class ToolInputDelta(Frozen):
-    """A piece of the arguments of a tool call that the model is still writing. Optional: the host also shows calls in
-    :class:`Finished` for which no pieces came.
+    """A piece of the arguments of a tool call that the model is still writing. Optional.
 
     :param call: the call's id, the same as in :class:`Finished`.
     """
@@ -234,10 +230,9 @@ class ToolInputDelta(Frozen):
 
 
 class Status(Frozen):
-    """Something that the user should see while a model gets ready, for example that it is loaded or downloaded.
+    """Something that the user should see while a model gets ready.
 
-    :param lasting: it is still true after the answer, such as a parameter that the service refused: a run says it on standard
-        error, and the session keeps it.
+    :param lasting: it is still true after the answer, such as a parameter that the service refused: the session keeps it.
     """
 
     text: str
@@ -272,7 +267,7 @@ class ModelProvider(Protocol):
     def find(self, model: str) -> ModelInfo | None:
         """Return the model with the id `model`, or ``None`` if this provider does not have it.
 
-        Providers are asked in order until one answers. This must be quick and must not use the network.
+        This must be quick and must not use the network.
         """
         ...
 
@@ -316,8 +311,8 @@ class Installable(Protocol):
         """Install the runtime; blocks, so call it off the loop.
 
         :param progress: called with the phase, the bytes done so far and the total bytes (0 if unknown).
-        :raises ModelError: the installation failed; the message says why and what to do. With the code ``withheld``, the host
-            installs the model that the provider names in `instead`.
+        :raises ModelError: the installation failed. With the code ``withheld``, the host installs the model named in
+            ``instead``.
         """
         ...
 
@@ -325,7 +320,7 @@ class Installable(Protocol):
 class BaseProvider:
     """Base class of providers, with a default for each method of :class:`ModelProvider` except ``stream``.
 
-    :ivar prefixes: what the names of its models begin with, for "did you mean" when a name is nearly right.
+    :ivar prefixes: what the names of its models begin with, for "did you mean".
     :ivar origin: who made a model that is downloaded, and its licence; said before the download.
     :ivar instead: the model that takes its place if it can no longer be had.
     """

@@ -39,7 +39,7 @@ class Artifact(Frozen):
 
     :param path: the absolute path of its file; `size` in bytes, `sha256` of its content.
     :param expires: ``None`` if the output never expires.
-    :param lines: the number of lines. It is not part of the record: only :meth:`Artifacts.store` returns it.
+    :param lines: the number of lines; only :meth:`Artifacts.store` returns it.
     """
 
     id: str
@@ -173,13 +173,13 @@ SERVICES: tuple[str, ...] = (
 class Files(Protocol):
     """Access to files: opens exactly the file or folder that the gates judged.
 
-    Every path is walked from its root's descriptor without following links, and the object found is compared with the
-    target's identity. Errors are :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
+    No link is followed, and the object found is compared with the target's identity. Errors are
+    :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
     ``not_a_directory``, ``not_a_file`` (device, socket, pipe), ``changed`` (no longer the object that was judged),
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
-    If the editor offers it (``moryflow acp``), reading a text file returns the editor's unsaved text, provided that the
-    file is still the object that was judged. That may wait for the editor, so an ``async`` tool reads on a thread.
+    Under ``moryflow acp``, reading a text file returns the editor's unsaved text, if it offers it. That may wait, so an
+    ``async`` tool reads on a thread.
     """
 
     def unsaved(self, target: Target) -> bool:
@@ -189,8 +189,8 @@ class Files(Protocol):
     def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``.
 
-        With `as_stored`, which the host uses for the targets of a call, a name that does not exist stands for the one entry
-        that differs only in how its accents are composed (NFC, NFD).
+        With ``as_stored``, a name that does not exist stands for the one entry that differs only in how its accents are
+        composed (NFC, NFD).
         """
         ...
 
@@ -230,7 +230,7 @@ class Files(Protocol):
         ...
 
     def folder(self, target: Target) -> AbstractContextManager[int]:
-        """Keep a judged folder open and return its descriptor, for example to start a program in it."""
+        """Keep a judged folder open and return its descriptor."""
         ...
 
 
@@ -310,9 +310,9 @@ class Rules(Protocol):
     def commands(self, text: str) -> Sequence[str]:
         """Return the simple commands in a shell text, as rules are matched against them: words with one blank between.
 
-        This includes commands after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs``, each in every
-        spelling that a rule may use: ``git -C x push`` is also ``git push``. The word ``…`` stands for a part that is known
-        only when the command runs. Where a text cannot be parsed with certainty, everything that may be a command is returned.
+        This includes commands after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs``; ``git -C x
+        push`` is also ``git push``. The word ``…`` stands for a part that is known
+        only when the command runs. If the text is not clear, everything that may be a command is returned.
         """
         ...
 
@@ -336,8 +336,8 @@ class Rules(Protocol):
 class Spawn(Protocol):
     """Run another agent in a child session, with rules that can only be narrower.
 
-    The child has the parent's mode and grants, the parent's rules beside its own, and only tools that the parent has too. Its
-    cost counts for the parent, its questions reach the parent's person, and it ends when the parent is stopped.
+    The child has the parent's mode and grants, the parent's rules beside its own, and only tools that the parent has too.
+    Its cost and its questions are the parent's, and it ends with the parent.
     """
 
     async def __call__(
@@ -357,8 +357,8 @@ class Spawn(Protocol):
         :param rules: further rules for the child; they can only narrow it.
         :param metadata: the value of ``turn.spawned.metadata`` while the child runs.
         :param background: return at once; the result is appended to the parent as a note, between steps or when it is idle.
-        :raises ToolError: ``unknown_agent``, ``unknown_session``, ``wrong_agent``, ``busy``, ``too_deep``, ``unknown_model``,
-            ``max_steps`` or ``budget``; in that case nothing has run.
+        :raises ToolError: ``unknown_agent``, ``unknown_session``, ``wrong_agent``, ``busy``, ``too_deep``,
+            ``unknown_model``, ``max_steps`` or ``budget``; nothing has run.
         """
         ...
 
@@ -431,19 +431,17 @@ class Watch(Protocol):
 class SessionInfo(Protocol):
     """Title and notes of the current session.
 
-    Both methods work from any thread, so from plain functions too; when they return, the request is recorded. You may await
-    the returned value, but it waits for nothing.
+    Both methods work from any thread, and need not be awaited.
     """
 
     def set_title(self, title: str, *, instead_of: str | None = None) -> Awaitable[None]:
-        """Set the session's title; with `instead_of`, only in place of that title or of none, so that a given one stays."""
+        """Set the session's title; with ``instead_of``, only in place of that title or of none."""
         ...
 
     def note(self, text: str, *, title: str = "", go_on: bool = False) -> Awaitable[None]:
         """Append a note that the model sees as a marked user message; applied between steps or when idle.
 
         :param go_on: if this turn completes, let the model answer the note in another turn; at most five follow one prompt.
-            The last chance is the event ``turn.finish``.
         """
         ...
 
@@ -452,7 +450,7 @@ class Emit(Protocol):
     """Publish an event of the plugin's own; its type becomes ``plugin.<name>.<type>``."""
 
     def __call__(self, type: str, /, **data: Any) -> None:
-        """Publish the event; works from any thread. The ``text`` of type ``notice`` is shown to the user at a terminal."""
+        """Publish the event; works from any thread. The ``text`` of a ``notice`` is shown at a terminal."""
         ...
 
 

@@ -26,26 +26,23 @@ class Tool:
     """A tool as the host keeps it; made by :func:`tool`.
 
     :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``, a
-        command in ``bash`` …); without it the tool itself is the target, ``tool:<name>``. A function that needs a second
-        argument also receives the plugin's settings, for an address that is configured there.
-    :param offered: whether the tool is described to a model; a tool that is not offered is refused when it is called.
-    :param offered_in: whether the tool is useful in a turn; if not, it is neither described to the model nor run. Called often.
+        command in ``bash`` …); without it the tool itself is the target, ``tool:<name>``. A second argument of the function
+        receives the plugin's settings.
+    :param offered: whether the tool is described to a model; one that is not is refused.
+    :param offered_in: whether the tool is useful in a turn, else it is not described and not run. Called often.
     :param found_in: for tools that are described to a model only after it found them, as with ``tool_search``: the names of
-        the plugin's tools that this session has found, in that order. The tools of a plugin share one function, which is called
-        once before each step.
-    :param mentions: what the user typed → the arguments of each call of the tool that it asks for, such as the resource behind
-        ``@server:uri``. These calls come before the model is asked, and pass every gate.
-    :param preview: what the question shows of a call, such as the diff of a write; by default the arguments. It must change
-        nothing. It is called again after the answer, and if the text has changed the user is asked again.
-    :param remarks: parameters that only comment on a call, such as its purpose. Calls that differ in nothing else count as
-        equal.
-    :param retry_safe: whether the body may run again, with the same ``call.id``, after its process died in the middle of it;
-        otherwise the call gets the result ``interrupted``. Let `call.id` be the key of the effect.
+        those that this session has found. The tools of a plugin share one function.
+    :param mentions: what the user typed → the arguments of each call that it asks for, such as ``@server:uri``. These calls
+        come before the model is asked, and pass every gate.
+    :param preview: what the question shows of a call, such as a diff; by default the arguments. It must change
+        nothing. It is called again after the answer; if the text has changed, the user is asked again.
+    :param remarks: parameters that only comment on a call; calls that differ in nothing else count as equal.
+    :param retry_safe: whether the body may run again after its process died, with the same ``call.id`` (let that be the key of
+        the effect); otherwise the result is ``interrupted``.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
-    :param more_time: what the user can do if `timeout` is too short, for the error; by default it names ``@tool(timeout=…)``.
-    :param source: the file that the tool was read from, or the part of the plugin that it belongs to, such as a server;
-        `revision` identifies its version.
+    :param more_time: what the error says the user can do if ``timeout`` is too short.
+    :param source: the file or part of the plugin that the tool comes from; ``revision`` identifies its version.
     """
 
     name: str
@@ -163,8 +160,9 @@ def tool(
     """Make a tool from a function with type hints and a docstring.
 
     The model reads the docstring. Describe parameters with ``Annotated[str, "what it is"]``. A parameter may be a pydantic
-    model, which may hold others: the model gets the whole schema and the function an instance, and ``moryflow tool show``
-    lists the fields. A parameter annotated as :class:`ToolContext` (or :class:`Turn`) receives the context.
+    model, which may hold others; the function gets an instance, and ``moryflow tool show`` lists the fields. A parameter
+    annotated as :class:`ToolContext` (or :class:`Turn`) receives the
+    context.
     A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.
 
     :raises TypeError: a parameter has no type hint, the function takes ``*args``, or `remarks` names no parameter.

@@ -28,8 +28,8 @@ class Rule(Frozen):
 
     :param source: ``default``, ``user``, ``inline``, ``agent`` or ``session``.
     :param file: the file that contains the rule, if any; `line` is 1-based; `index` is its position in its list.
-    :param problem: why the rule could not be understood. It then matches nothing, and every call of its domain
-        (``*``: of any domain) is asked about; if its decision is ``deny``, in every mode.
+    :param problem: why the rule could not be understood. It matches nothing, and every call of its domain (``*``: of any)
+        is asked about; a ``deny`` in every mode.
     :param folder: for commands, the only folder that the rule applies to, such as ``vault:/sub``; without it, every folder.
     :param contents: files that must not have changed since the rule was stored: each name, such as ``vault:/build.sh``, with
         its ``sha256:…``, or ``absent``.
@@ -52,11 +52,10 @@ class Remember(Frozen):
 
     :param scope: ``user`` writes a rule to the configuration, ``session`` keeps it for this session, ``none`` stores nothing.
     :param pattern: the literal pattern.
-    :param wider: a pattern that covers more, such as ``git log *``: *always* then stores it, and the literal one only if the
-        person chooses *exact*. Empty if none is safe to offer.
-    :param folder: for commands, the folder that the literal rule will apply to; `contents`, the files it will depend on, as in
-        :class:`Rule`. A wider rule has neither.
-    :param says: an explanation of *always*, shown with the question if the pattern alone is not clear.
+    :param wider: a pattern that covers more, such as ``git log *``: *always* then stores it, *exact* the literal one. Empty
+        if none is safe to offer.
+    :param folder: for commands, the folder of the literal rule; ``contents``, its files, as in :class:``Rule``.
+    :param says: an explanation of *always*, if the pattern is not clear.
     """
 
     scope: Literal["user", "session", "none"] = "none"
@@ -85,7 +84,7 @@ class Remember(Frozen):
 
 
 class Offer(Frozen):
-    """Rules that the user may add in answer to a question, beside *always*. Only the first such question of a folder shows it.
+    """Rules that the user may add in answer to a question. Only the first such question of a folder shows it.
 
     :param name: the name of a preset of rules; the plugin with the presets returns its rules by ``preset_rules(name)``.
     :param says: what they do, in words that follow "from now on".
@@ -129,13 +128,11 @@ class Ask(_Spoken):
     """The user must agree first.
 
     :param reason: one sentence shown in the question.
-    :param remember: what *always* would store; without it the answer counts for this call only.
-    :param contents: what else the answer covers, by name, such as the hash of a script that the call starts. After the answer,
-        right before the call runs, the gates are asked again; if their questions or these contents have changed, the answer is
-        void.
-    :param opens: paths of files that the question names; if the user agrees, the sandbox leaves them readable and writable.
-    :param unusual: what the user reads below the call: what is unusual about it, in one line, empty if nothing is; without
-        it, the reason.
+    :param remember: what *always* would store; without it the answer is for this call.
+    :param contents: what else the answer covers, by name, such as the hash of a script that the call starts. Right before
+        the call runs, the gates are asked again; if their questions or these contents have changed, the answer is void.
+    :param opens: paths of files that the sandbox leaves readable and writable if the user agrees.
+    :param unusual: what is unusual about the call, in one line, for the user; by default the reason.
     :param offer: rules that would answer this question and others like it.
     """
 

@@ -54,8 +54,10 @@ def filled(text: str) -> str:
     """Return a page with its blocks written anew."""
     text = BLOCK.sub(_block, text)
     for alias in aliases().values():  # a type stands where it is used first
-        before, found, after = text.partition(f"{alias}\n\n")
-        text = before + found + after.replace(f"{alias}\n\n", "")
+        before, found, after = text.partition(alias)
+        for again in (f"`{alias}`\n\n", f"{alias}\n\n", f"{alias}\n"):
+            after = after.replace(again, "")
+        text = before + found + after.replace("```python\n```\n\n", "")
     return text
 
 

@@ -111,7 +111,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
     return Deny("this plugin was set to read_only") if settings.read_only and call.domain == "edit" else None
 
 
-# example on the page of: ToolContext
+# example of: ToolContext
 @tool(domain="tool")
 async def publish(version: str, context: ToolContext) -> str:
     """Publish VERSION, after a question."""

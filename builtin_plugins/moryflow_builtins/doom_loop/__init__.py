@@ -23,8 +23,7 @@ Limit = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
 class DoomLoopSettings(Settings):
     """When a run counts as going in circles.
 
-    :ivar max_attempts: how often a loop may be refused, or ignored in full access, in one run; the next loop ends the run.
-        Loops that the user agrees to do not count.
+    :ivar max_attempts: how often a loop may be refused, or ignored in full access, in one run; the next one ends it.
     :ivar max_tool_calls: how many calls a run may make before the user is asked.
     :ivar same_tool_threshold: how many calls in a row with the same tool and effect lead to a question.
     :ivar max_signature_bytes: of calls with larger arguments, only the tool's name is compared.

@@ -56,13 +56,12 @@ SENSITIVE_PATHS: tuple[str, ...] = (
 class MemoryBankSettings(Settings):
     """How the memory bank is used.
 
-    :ivar guard_mode: what happens before a write if the bank was not read: ``off``: nothing; ``warn``: a reminder; ``block``:
-        high-risk writes are refused. ``MEMORY_BANK_GUARD_MODE`` in the environment overrides the user's file.
+    :ivar guard_mode: what happens before a write if the bank was not read: ``off``: nothing; ``warn``: a reminder;
+        ``block``: high-risk writes are refused.
     :ivar sensitive_paths: globs for files whose change is high risk, relative to the working folder; they replace the
         built-in ones.
     :ivar more_sensitive_paths: more such globs; they do not replace the built-in ones.
-    :ivar reader_files: to read more files than this in one turn, or more lines than ``readerLines``, the model is told to start
-        the agent ``memory-reader``.
+    :ivar reader_files: to read more files than this in one turn, the model is told to start the agent ``memory-reader``.
     :ivar reader_lines: see ``readerFiles``.
     """
 

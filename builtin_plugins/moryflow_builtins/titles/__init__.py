@@ -19,11 +19,11 @@ from moryflow_sdk.support.settings import Settings
 class TitleSettings(Settings):
     """How sessions get their titles.
 
-    :ivar model: a cheap model that writes titles, or ``session`` for the session's own model; by default a title is the first
-        words of the prompt. The model also writes ``session summary``; by default the session's own model does.
+    :ivar model: a cheap model that writes titles and ``session summary``, or ``session`` for the session's own model; by
+        default a title is the first words of the prompt.
     :ivar enabled: if false, titles are the first words of the prompt.
-    :ivar summary_model: a model that sums up the session after each turn, or ``session``; by default nothing is summed up. The
-        summary is stored, and published as the event ``plugin.titles.summary``.
+    :ivar summary_model: a model that sums up the session after each turn, or ``session``; by default none. The summary is
+        published as the event ``plugin.titles.summary``.
     """
 
     enabled: bool = True

@@ -35,8 +35,8 @@ KEYS = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY", "exa": "EXA_API_KE
 class SearchSettings(Settings):
     """The service for ``web_search``.
 
-    :ivar service: the service that searches; by default the first of `brave`, `tavily` and `exa` whose key is in the
-        environment, or `searxng` if there is an address.
+    :ivar service: the service that searches; by default the first of ``brave``, ``tavily`` and ``exa`` whose key is in the
+        environment, or ``searxng`` if there is an address.
     :ivar address: the address of SearXNG, or of another service if it does not have its usual address.
     :ivar api_key: the key itself; a variable is safer.
     :ivar api_key_env: the environment variable that holds the key, if it is not the usual one, such as `BRAVE_API_KEY`.
@@ -64,8 +64,7 @@ class SearchSettings(Settings):
 class WebSettings(Settings):
     """Limits for fetching, and the service for searches.
 
-    :ivar behind_fake_ip: if true, allow connections to 198.18.0.0/15. Proxies such as Clash and sing-box give every name an
-        address in this network and decide themselves where it leads.
+    :ivar behind_fake_ip: if true, allow connections to 198.18.0.0/15, which proxies such as Clash and sing-box use.
     """
 
     strictest = {"behindFakeIp": False}

@@ -35,7 +35,7 @@ class RunOptions(NamedTuple):
         ends the turn.
     :param max_cost: US dollars.
     :param effort: how long the model reasons, for this turn and the later ones of the session; ``default`` ends that.
-    :param schema: a JSON Schema for the answer, which services with a mode for that are told; the prompt must say it too.
+    :param schema: a JSON Schema for the answer; the prompt must say it too.
     :param key: a client's own name for the prompt; the ``turn.start`` event carries it.
     :param turn: the id of the turn; empty: a new one. A turn that was cut off goes on under its own.
     """

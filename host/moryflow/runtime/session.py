@@ -121,7 +121,7 @@ class Session:
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
         :param typed: how many characters of `text` the user typed, where the rest was piped in; ``None`` means all of them.
-        :param queue: if the session is working on another prompt, here or in another process, wait until this prompt is next.
+        :param queue: while the session works on another prompt, wait.
         :param watch: called with each event of the turn and of its sub-agents.
         :raises ConfigError: there is no model, the model is unknown, or an attachment or an option is invalid. Nothing was
             written.
@@ -142,7 +142,7 @@ class Session:
     ) -> AsyncGenerator[Event]:
         """Run one turn like :meth:`prompt` and yield its events and those of its sub-agents as they come.
 
-        The last one is ``result``, with what :meth:`prompt` returns. Closing the generator early interrupts the turn.
+        The last one is ``result``, with what :meth:`prompt` returns. Closing the generator interrupts the turn.
         """
         return stream(lambda watch: self.prompt(text, files=files, images=images, options=options, queue=queue, watch=watch))
 
@@ -154,9 +154,7 @@ class Session:
         return self._host.bus.subscribe(subscriber, self.id)
 
     async def resume(self, options: RunOptions | None = None) -> TurnResult:
-        """Continue without a new prompt: settle the calls that an interrupted or waiting turn left open, then ask the model.
-
-        Sub-agents that waited for an answer continue first.
+        """Continue without a new prompt: settle what an interrupted or waiting turn left open, then ask the model.
 
         :raises SessionBusy: the session is working on a prompt.
         """
@@ -173,9 +171,9 @@ class Session:
         await self._host.approvals.reply(approval_id, reply, message=message)
 
     def cancel(self) -> None:
-        """Stop the running turn and every child. What they have so far is kept; a running call gets an ``interrupted`` result.
+        """Stop the running turn, or one about to begin, and every child.
 
-        A turn that is about to begin stops before its first step; a turn that has ended no longer waits for its summary.
+        What they have so far is kept; a running call gets an ``interrupted`` result.
         """
         self.children.cancel()
         if self._lease.live is not None and self.running:

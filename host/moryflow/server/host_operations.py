@@ -220,7 +220,7 @@ async def plugins(at: Call) -> Any:
 
 @operation("GET", "/commands", "slash commands: {name, help, hint: for the text after it, plugin: empty for the host's own}")
 async def commands(at: Call) -> Any:
-    """List the slash commands that a prompt may be: the host's own, then those of plugins."""
+    """List the slash commands that a prompt may be."""
     plugin_set = at.service.host.plugin_set
     owners = plugin_set.command_owners
     slashed = [one for one in plugin_set.commands.values() if one.slash is not None and one.name not in COMMON]
@@ -252,7 +252,7 @@ def _fits(wanted: str, name: str) -> bool:
 
 @operation("GET", "/stats", "{sessions: counts of each, the last used first, running, clients, onboarding_seconds}")
 async def stats(at: Call, limit: Annotated[int, "sessions at most"] = 20) -> Any:
-    """Count what happened in the last sessions, and how long it took from the first session to a turn that was completed."""
+    """Count what happened in the last sessions."""
     store, service = at.service.host.store, at.service
     rows = await store.sessions(max(1, min(limit, 200)))
     now = {"running": service.turns, "clients": service.events.readers}
@@ -294,7 +294,7 @@ PARAMETERS = ("temperature", "topP", "maxTokens")
 
 @operation("GET", "/settings/prompt", "{mode, text, temperature, topP, maxTokens}; null is the model's default")
 async def prompt_settings(at: Call) -> Any:
-    """Show the base of the system prompt and the model's parameters: your own, which the mode `default` only keeps."""
+    """Show the base of the system prompt and the model's parameters."""
     section = at.service.host.config.section(PROMPT)
     params = section.get("params") or {}
     chosen = {name: params.get(name) for name in PARAMETERS}
@@ -310,7 +310,7 @@ async def change_prompt_settings(
     topP: float | None = None,
     maxTokens: int | None = None,
 ) -> Any:
-    """Replace the base of the system prompt and the parameters, or go back to the default, which keeps them unused."""
+    """Replace the base of the system prompt and the parameters, or go back to the default."""
     host = at.service.host
     known = (*host_models(), *settings_of_plugins(host.plugin_set))
     given: dict[str, Any] = dict(zip(PARAMETERS, (temperature, topP, maxTokens), strict=True))
@@ -339,7 +339,7 @@ async def compaction_settings(at: Call) -> Any:
 
 @operation("PUT", "/settings/compaction", "as GET")
 async def change_compaction_settings(at: Call, enabled: bool) -> Any:
-    """Switch automatic compaction on or off; the user can compact a conversation either way."""
+    """Switch automatic compaction on or off."""
     host = at.service.host
     set_value(host.config.path, f"{COMPACTION}.enabled", enabled)
     if enabled:

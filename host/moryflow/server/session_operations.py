@@ -102,7 +102,7 @@ async def search(at: Call, q: Annotated[str, "the words to look for"], limit: Li
 
 @operation("GET", "/sessions/{id}", "the session with its nodes, open questions, what runs, and which sub-agents are working")
 async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the last ones"] = 200) -> Any:
-    """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
+    """Show a session, and from which event on to follow it."""
     service, store = at.service, at.service.host.store
     row = await store.session(id)
     seq = service.events.head  # taken before the reads: a client that follows from here misses nothing, but may see some twice
@@ -140,7 +140,7 @@ async def change_session(
     model: str | None = None,
     title: str | None = None,
 ) -> Any:
-    """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
+    """Change the mode, the agent, the model or the title, from the next step on."""
     _require_confirmation(mode, confirm)
     if agent or model:
         await at.service.host.refresh_if_changed()
@@ -222,7 +222,7 @@ async def ledger(at: Call, id: str, turn: str | None = None) -> Any:
     "{calls: {id: milliseconds}, compactions: {run: tokens after it}, errors: by turn, turns, filled: tokens sent last}",
 )
 async def outcomes(at: Call, id: str) -> Any:
-    """Say how long each call ran, how much each compaction left, and what turns took or failed with."""
+    """Say how long calls and turns took, and what turns failed with."""
     store = at.service.host.store
     row = await store.session(id)
     steps = await store.events(row.id, types=("step.finish",))

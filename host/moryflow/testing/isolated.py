@@ -140,7 +140,7 @@ class IsolatedHost:
     def distribution(
         self, name: str, entry_points: EntryPoints, *, version: str = "0.1.0", sources: Path | None = None
     ) -> Path:
-        """Make a package appear installed for this host, by writing its metadata into a folder on ``sys.path``.
+        """Make a package appear installed for this host.
 
         :param entry_points: group → name → value, for example ``{"moryflow.plugins": {"hello": "hello_plugin"}}``.
         :param sources: a folder with its modules, which is added to ``sys.path`` too.
@@ -236,8 +236,7 @@ class IsolatedHost:
     def advance(self, seconds: float) -> None:
         """Set the clock ahead: that of the host's loop, and that of plugins which ask :mod:`time` or :mod:`datetime`.
 
-        The pause before a model is asked again ends, for example, and a plugin's cache grows old. Time stamps of the host,
-        ages of files and deadlines of plain functions do not change; see :class:`~moryflow.testing.isolated.MovableLoop`.
+        Time stamps of the host, ages of files and deadlines of plain functions do not change.
         """
         loop = self._running_loop()
 
@@ -263,7 +262,7 @@ class IsolatedHost:
     def trace(self, session: Any = None) -> str:
         """Return what plugins changed and decided in a session, and where they failed, as text that is equal in every run.
 
-        Compare it with the text you expect, or with a stored snapshot. Built-in plugins are left out.
+        Built-in plugins are left out.
 
         :param session: a session from :meth:`session`; by default the vault's last one.
         """
@@ -290,7 +289,7 @@ class IsolatedHost:
     def command(self, *words: str) -> str:
         """Run a command of a plugin, ``command("costs", "--json")``, and return what it prints.
 
-        Exceptions of the command are raised; wrong arguments raise ``click.ClickException``.
+        Exceptions are raised; wrong arguments raise ``click.ClickException``.
         """
         from moryflow.cli.contributed import run_typed
 

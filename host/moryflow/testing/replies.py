@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
 
 End = Literal["close", "cut", "reset", "stall", "silent", "refuse"]
-"""How a reply ends. ``close``: properly. ``cut``: the connection ends in the middle. ``reset``: with a TCP reset. ``stall``:
-the server sends nothing more. ``silent``: it does not even send headers. ``refuse``: a TCP reset before any header."""
+"""How a reply ends: properly (``close``), in the middle (``cut``), with a TCP reset (``reset``), that before any header
+(``refuse``), never (``stall``), never, without headers (``silent``)."""
 
 
 @dataclass(frozen=True)

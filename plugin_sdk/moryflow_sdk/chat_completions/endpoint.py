@@ -72,10 +72,10 @@ class Endpoint:
     :param url_source: where the address is set, likewise.
     :param output_field: the field for the output limit; OpenAI's newer models accept only ``max_completion_tokens``.
     :param short_ids: whether tool call ids must be nine letters or digits (Mistral).
-    :param send_reasoning: whether to send earlier reasoning back. ``None``: as it came from this server, under its own name;
-        ``True``: also from sessions of an earlier version, as ``reasoning_content``; ``False``: no reasoning text at all.
-    :param wants_reasoning: whether each answer in the history needs ``reasoning_content`` (DeepSeek, Kimi), also one of
-        another service, which gets a blank one.
+    :param send_reasoning: whether to send earlier reasoning back. ``None``: as it came from this server; ``True``: also
+        from sessions of an earlier version; ``False``: none.
+    :param wants_reasoning: whether each answer in the history needs ``reasoning_content``, perhaps a blank one (DeepSeek,
+        Kimi).
     :param wants_signature: whether each answer with calls needs a ``thought_signature`` (Gemini).
     :param system_messages: whether the server accepts ``several``; with ``one``, a summary is sent as a user message.
     :param effort: how it wants to be told how long to reason.

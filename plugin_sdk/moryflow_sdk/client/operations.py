@@ -83,7 +83,7 @@ class Operations:
         return await self._call("GET", "/plugins", {})
 
     async def commands(self) -> Any:
-        """List the slash commands that a prompt may be: the host's own, then those of plugins."""
+        """List the slash commands that a prompt may be."""
         return await self._call("GET", "/commands", {})
 
     async def files(self, *, vault: str | None = None, q: str = "", limit: int = 50) -> Any:
@@ -91,7 +91,7 @@ class Operations:
         return await self._call("GET", "/files", {"vault": vault, "q": q, "limit": limit})
 
     async def stats(self, *, limit: int = 20) -> Any:
-        """Count what happened in the last sessions, and how long it took from the first session to a turn that was completed."""
+        """Count what happened in the last sessions."""
         return await self._call("GET", "/stats", {"limit": limit})
 
     async def config(self, *, all: bool = False) -> Any:
@@ -104,7 +104,7 @@ class Operations:
         return await self._call("GET", "/permissions/explain", given)
 
     async def prompt_settings(self) -> Any:
-        """Show the base of the system prompt and the model's parameters: your own, which the mode `default` only keeps."""
+        """Show the base of the system prompt and the model's parameters."""
         return await self._call("GET", "/settings/prompt", {})
 
     async def change_prompt_settings(
@@ -116,7 +116,7 @@ class Operations:
         topP: float | None = None,
         maxTokens: int | None = None,
     ) -> Any:
-        """Replace the base of the system prompt and the parameters, or go back to the default, which keeps them unused."""
+        """Replace the base of the system prompt and the parameters, or go back to the default."""
         given: dict[str, Any] = {"mode": mode, "text": text, "temperature": temperature, "topP": topP, "maxTokens": maxTokens}
         return await self._call("PUT", "/settings/prompt", given)
 
@@ -125,7 +125,7 @@ class Operations:
         return await self._call("GET", "/settings/compaction", {})
 
     async def change_compaction_settings(self, enabled: bool) -> Any:
-        """Switch automatic compaction on or off; the user can compact a conversation either way."""
+        """Switch automatic compaction on or off."""
         return await self._call("PUT", "/settings/compaction", {"enabled": enabled})
 
     async def sessions(self, *, limit: int = 50, vault: str | None = None, all: bool = False) -> Any:
@@ -151,7 +151,7 @@ class Operations:
         return await self._call("GET", "/search", {"q": q, "limit": limit})
 
     async def session(self, id: str, *, limit: int = 200) -> Any:
-        """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
+        """Show a session, and from which event on to follow it."""
         return await self._call("GET", f"/sessions/{quote(id, safe='')}", {"limit": limit})
 
     async def change_session(
@@ -164,7 +164,7 @@ class Operations:
         model: str | None = None,
         title: str | None = None,
     ) -> Any:
-        """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
+        """Change the mode, the agent, the model or the title, from the next step on."""
         given: dict[str, Any] = {"mode": mode, "confirm": confirm, "agent": agent, "model": model, "title": title}
         return await self._call("PATCH", f"/sessions/{quote(id, safe='')}", given)
 
@@ -196,7 +196,7 @@ class Operations:
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/ledger", {"turn": turn})
 
     async def outcomes(self, id: str) -> Any:
-        """Say how long each call ran, how much each compaction left, and what turns took or failed with."""
+        """Say how long calls and turns took, and what turns failed with."""
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/outcomes", {})
 
     async def session_stats(self, id: str) -> Any:
